@@ -1,0 +1,1 @@
+"""Clients of the served API that sparkop connects."""

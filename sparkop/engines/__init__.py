@@ -1,0 +1,1 @@
+"""vLLM and SGLang: arguments, environment, mounts, readiness, metric names."""

@@ -1,0 +1,97 @@
+"""Errors that a user can meet, and the exit codes of the command line.
+
+* SparkopError
+  x UsageError            64  the command line is wrong
+  x SpecError             65  the spec is invalid, or a rule refuses it
+  x UnreachableError       4  a node does not answer, or its answer can't be read
+    + HostKeyError             the node's host key is unknown or has changed
+  x LeaseHeldError         5  another sparkop writes to this cluster
+  x BlockedError           6  it can't be done until a human changes something
+  x TimedOutError          3  it did not happen within its deadline
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    UNEXPECTED = 1
+    DIFFERS = 2
+    TIMED_OUT = 3
+    UNREACHABLE = 4
+    LEASE_HELD = 5
+    FAILED = 6
+    USAGE = 64
+    INVALID_SPEC = 65
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class SparkopError(Exception):
+    """A failure told in the user's words.
+
+    ``message`` says what happened, ``node`` where, ``cause`` the likely reason, ``remedy`` the next
+    command or act, ``detail`` evidence such as the last log lines.
+    """
+
+    exit_code = ExitCode.UNEXPECTED
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str | None = None,
+        cause: str | None = None,
+        remedy: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+        self.cause = cause
+        self.remedy = remedy
+        self.detail = detail
+
+
+class UsageError(SparkopError):
+    """The command line is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class SpecError(SparkopError):
+    """The spec is invalid, or a rule refuses it."""
+
+    exit_code = ExitCode.INVALID_SPEC
+
+
+class UnreachableError(SparkopError):
+    """A node does not answer, or its answer can't be read. Its state is unknown, not absent."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class HostKeyError(UnreachableError):
+    """The node's host key is unknown or has changed."""
+
+
+class LeaseHeldError(SparkopError):
+    """Another sparkop writes to this cluster."""
+
+    exit_code = ExitCode.LEASE_HELD
+
+
+class BlockedError(SparkopError):
+    """It can't be done until a human changes something."""
+
+    exit_code = ExitCode.FAILED
+
+
+class TimedOutError(SparkopError):
+    """It did not happen within its deadline."""
+
+    exit_code = ExitCode.TIMED_OUT

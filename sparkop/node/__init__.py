@@ -1,0 +1,1 @@
+"""Stdlib-only programs that run on a node. They import nothing of sparkop."""

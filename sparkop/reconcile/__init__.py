@@ -1,0 +1,1 @@
+"""Observe, reconcile (pure), execute, converge; lease and history."""

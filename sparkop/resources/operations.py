@@ -1,0 +1,81 @@
+"""Operations: one effect on one node each. Resources plan them (pure) and perform them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Action(StrEnum):
+    """The verbs of a plan."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    REMOVE = "remove"
+    START = "start"
+    DOWNLOAD = "download"
+    COPY = "copy"
+    PULL = "pull"
+    BUILD = "build"
+    WAIT = "wait"
+    RECORD = "record"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why: ``field`` is ``observed`` but should be ``desired``. Never a secret."""
+
+    field: str
+    observed: str
+    desired: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an operation takes."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+    stops_serving: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One effect on one node."""
+
+    action: Action
+    node: str
+    resource: str
+    """Kind and, after a slash, which one: ``image``, ``weights``, ``rank/1``."""
+    cause: Cause
+    cost: Cost = Cost()
+    needs: tuple[str, ...] = ()
+    """Keys of operations that must have succeeded before."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What the performer needs beside the desired state. JSON, never a secret."""
+
+    @property
+    def key(self) -> str:
+        """Unique in a plan."""
+        return f"{self.action}:{self.resource}@{self.node}"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What could not be read on a node, and why. Nothing that depends on it is planned."""
+
+    node: str
+    reason: str
+    resource: str | None = None
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """A difference that sparkop can't mend: a human must act."""
+
+    node: str
+    resource: str
+    cause: Cause
+    remedy: str

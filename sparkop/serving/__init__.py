@@ -1,0 +1,1 @@
+"""What speaks to the served API: canary, smoke, bench."""

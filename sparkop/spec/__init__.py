@@ -1,0 +1,1 @@
+"""The ClusterSpec: models, loading with positions, overlays, schema."""

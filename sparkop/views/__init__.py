@@ -1,0 +1,1 @@
+"""Human, plain and JSON rendering of plans, status and reports."""
