@@ -1,8 +1,125 @@
-"""The command line: one module a command. Commands are loaded when they are used."""
+"""The command line: one module a command, loaded when it is used."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
 
-def main() -> None:
-    """Entry point of the console script."""
-    raise SystemExit(64)
+import click
+
+from sparkop.errors import ExitCode, SparkopError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "apply": ("sparkop.cli.apply:command", "Make the machines what the spec says."),
+    "diff": ("sparkop.cli.diff:command", "Show what differs, why, and what apply would do. Changes nothing."),
+    "status": ("sparkop.cli.status:command", "Show nodes, ranks, guard, memory and the API."),
+    "logs": ("sparkop.cli.logs:command", "Show the ranks' logs."),
+    "stop": ("sparkop.cli.stop:command", "Stop serving, and remember that a human wanted it so."),
+    "download": ("sparkop.cli.download:command", "Fetch and verify the weights, or find a running download."),
+    "validate": ("sparkop.cli.validate:command", "Check specs and show every error with its place."),
+    "render": ("sparkop.cli.render:command", "Show the rank containers that the spec stands for."),
+    "facts": ("sparkop.cli.facts:command", "Record what the nodes are, for render and bug reports."),
+    "explain": ("sparkop.cli.explain:command", "Explain a field of the spec."),
+    "schema": ("sparkop.cli.schema:command", "Print the JSON Schema of the spec, for editors."),
+    "init": ("sparkop.cli.init:command", "Write a spec for your machines."),
+    "import": ("sparkop.cli.import_:command", "Turn a recipe's variables into an overlay."),
+    "lab": ("sparkop.cli.lab:lab", "Real hosts on this Linux machine, to try sparkop."),
+}
+"""Name -> where it is, and its line in ``sparkop --help`` (so that help imports no command)."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when that command runs; ``--help`` needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from sparkop import __version__
+
+        click.echo(f"sparkop {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="SPEC may be left out: SPARKOP_SPEC, else ./spec.yaml, else the cluster applied last from here.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+def cli() -> None:
+    """Serve one large model over NVIDIA DGX Sparks, from one ClusterSpec."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; unwinds like KeyboardInterrupt, so that leases are given back."""
+
+
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Entry point of the console script. Never returns: it exits with a code of ``ExitCode``."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    sys.exit(int(run(sys.argv[1:] if argv is None else argv)))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and turn every failure into words on stderr and an exit code."""
+    try:
+        result = cli.main(args=argv, prog_name="sparkop", standalone_mode=False)
+    except click.exceptions.Abort:
+        return _interrupted()
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.USAGE
+    except SparkopError as error:
+        from sparkop.views.errors import show_error
+
+        show_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _interrupted()
+    except Terminated:
+        click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
+        return ExitCode.TERMINATED
+    except BrokenPipeError:
+        # The reader of stdout went away (`sparkop logs | head`): not a failure, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except Exception as error:
+        if os.environ.get("SPARKOP_DEBUG"):
+            raise
+        click.echo(
+            f"sparkop: unexpected error: {type(error).__name__}: {error}\n"
+            "This is a fault of sparkop. SPARKOP_DEBUG=1 shows where.",
+            err=True,
+        )
+        return ExitCode.UNEXPECTED
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _interrupted() -> int:
+    click.echo("\nsparkop: interrupted; run the same command again to carry on.", err=True)
+    return ExitCode.INTERRUPTED

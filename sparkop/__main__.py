@@ -1,0 +1,5 @@
+"""``python -m sparkop``."""
+
+from sparkop.cli import main
+
+main()

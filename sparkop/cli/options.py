@@ -1,0 +1,134 @@
+"""Options that many commands share, and which spec a command is about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from sparkop.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparkop.spec.load import LoadedSpec
+    from sparkop.spec.models import ClusterSpec
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The spec that a command is about: file, overlays and ``--set``, and how it was found."""
+
+    path: Path
+    overlays: tuple[Path, ...] = ()
+    sets: tuple[str, ...] = ()
+    how: str | None = None
+    """Said on stderr when SPEC was left out; None when the user named it."""
+
+
+def spec_options(command: F) -> F:
+    """``[SPEC] --overlay FILE --set path=value``."""
+    command = click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Override one value, for example memory.gpuFraction=0.8. Repeatable.",
+    )(command)
+    command = click.option(
+        "--overlay",
+        "overlays",
+        multiple=True,
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="YAML merged over the spec. Repeatable, later ones win.",
+    )(command)
+    return click.argument("spec", required=False)(command)
+
+
+def output_option(command: F) -> F:
+    """``-o text|json``."""
+    return click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout gets."
+    )(command)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask before serving stops or data is deleted.")
+
+
+def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) -> Choice:
+    """Row S9: the named spec, else SPARKOP_SPEC, else ./spec.yaml, else the cluster applied last."""
+    if spec is not None:
+        if not spec.endswith((".yaml", ".yml")) and "/" not in spec:
+            raise UsageError(
+                f"{spec!r} is no spec: a spec ends in .yaml or .yml, or holds a slash",
+                remedy=f"did you mean ./{spec}?" if Path(spec).exists() else "sparkop --help",
+            )
+        return Choice(Path(spec), overlays, sets)
+    if named := os.environ.get("SPARKOP_SPEC"):
+        return Choice(Path(named), overlays, sets, how="from SPARKOP_SPEC")
+    if Path("spec.yaml").is_file():
+        return Choice(Path("spec.yaml"), overlays, sets, how="in this folder")
+    from sparkop.reconcile.remembered import last_applied
+
+    if last := last_applied():
+        return Choice(
+            Path(last.spec),
+            tuple(Path(path) for path in last.overlays) + overlays,
+            (*last.sets, *sets),
+            how="applied last from this machine",
+        )
+    raise UsageError(
+        "no spec named, and none found",
+        cause="SPARKOP_SPEC is not set, there is no spec.yaml here, and nothing was applied from this machine",
+        remedy="name one (sparkop diff my-cluster.yaml), or write one: sparkop init",
+    )
+
+
+def load_spec(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) -> LoadedSpec:
+    """Choose, load and validate a spec for a command that reaches no node."""
+    return _load(choose(spec, overlays, sets))
+
+
+def reach_spec(
+    spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]
+) -> tuple[LoadedSpec, Choice]:
+    """As ``load_spec``, for a command that talks to the nodes.
+
+    When the nodes are those of a lab on this machine, its overlay is put under the user's, and the process
+    goes on inside the lab's network namespace: it is executed again there, once.
+    """
+    choice = choose(spec, overlays, sets)
+    loaded = _load(choice)
+    lab = _lab_of(loaded.spec)
+    if lab is None:
+        return loaded, choice
+    from sparkop.lab.enter import enter, inside
+    from sparkop.lab.overlay import overlay_path
+
+    if inside() != lab:
+        enter(lab, [sys.executable, "-m", "sparkop", *sys.argv[1:]])
+    overlay = overlay_path(lab)
+    return _load(replace(choice, overlays=(overlay, *choice.overlays), how=None)), choice
+
+
+def _load(choice: Choice) -> LoadedSpec:
+    from sparkop.spec.load import load
+
+    if choice.how:
+        extras = "".join(f" + {path}" for path in choice.overlays) + "".join(f" --set {s}" for s in choice.sets)
+        click.echo(f"spec: {choice.path}{extras} ({choice.how})", err=True)
+    return load([choice.path, *choice.overlays], choice.sets)
+
+
+def _lab_of(spec: ClusterSpec) -> str | None:
+    from sparkop.hosts.connect import target
+    from sparkop.lab.enter import lab_of
+
+    targets = [target(node) for node in spec.nodes]
+    return lab_of({node.name for node in spec.nodes}, {t.host for t in targets})

@@ -1,0 +1,52 @@
+"""What the controller remembers between commands: the clusters that were applied from this machine.
+
+A convenience for the human (row S9), never proof of the world: what is true is read from the nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One apply: the spec file, its overlays and its ``--set``, all absolute."""
+
+    cluster: str
+    spec: str
+    overlays: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+
+
+def state_directory() -> Path:
+    """``$XDG_STATE_HOME/sparkop`` or the platform's place for it."""
+    return Path(platformdirs.user_state_dir("sparkop"))
+
+
+def remember(applied: Applied) -> None:
+    """Make this the cluster that was applied last. Atomic; a full disk loses the memory, not the apply."""
+    directory = state_directory()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = directory / f".last.{os.getpid()}.json"
+    draft.write_text(json.dumps(asdict(applied), indent=2) + "\n", encoding="utf-8")
+    draft.replace(directory / "last.json")
+
+
+def last_applied() -> Applied | None:
+    """The cluster that was applied last; None when there is none or the file can't be read."""
+    try:
+        document: dict[str, Any] = json.loads((state_directory() / "last.json").read_text(encoding="utf-8"))
+        return Applied(
+            cluster=str(document["cluster"]),
+            spec=str(document["spec"]),
+            overlays=tuple(map(str, document.get("overlays", ()))),
+            sets=tuple(map(str, document.get("sets", ()))),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,30 @@
+"""A failure as a person reads it: what, where, why, what next."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from sparkop.errors import SparkopError
+from sparkop.views.console import talk
+
+
+def error_lines(error: SparkopError) -> list[Text]:
+    """What happened and on which node, the evidence, the likely cause, the next command."""
+    head = Text("sparkop: ", style="bold red")
+    if error.node:
+        head.append(f"{error.node}: ", style="bold")
+    head.append(error.message, style="")
+    lines = [head]
+    if error.detail:
+        lines.extend(Text(f"  {line}", style="dim") for line in error.detail.splitlines())
+    if error.cause:
+        lines.append(Text.assemble(("  likely cause: ", "yellow"), error.cause))
+    if error.remedy:
+        lines.append(Text.assemble(("  do: ", "green"), error.remedy))
+    return lines
+
+
+def show_error(error: SparkopError) -> None:
+    """Write the failure to stderr."""
+    for line in error_lines(error):
+        talk().print(line)
