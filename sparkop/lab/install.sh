@@ -1,0 +1,53 @@
+#!/bin/sh
+# Installs what the lab and the tests need, and sparkop itself into ./.venv. Safe to repeat. Needs root for apt.
+#   usage: install.sh [extra]      extra: a pip extra of sparkop, for example dev
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+venv=${SPARKOP_VENV:-$root/.venv}
+extra=${1:-}
+
+say() { printf '%s\n' "$*" >&2; }
+
+missing() { # package names that dpkg does not have
+    while read -r package rest; do
+        case $package in '' | '#'*) continue ;; esac
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' && continue
+        # Docker's own packages and the distribution's exclude each other: either serves.
+        [ "$package" = docker.io ] && command -v dockerd >/dev/null 2>&1 && continue
+        printf '%s ' "$package"
+    done <"$root/sparkop/lab/packages.txt"
+}
+
+install_packages() {
+    wanted=$(missing)
+    [ -n "$wanted" ] || return 0
+    [ "$(id -u)" = 0 ] || { say "install.sh: run as root to install: $wanted"; exit 1; }
+    say "Installing system packages: $wanted"
+    # The lab starts its own sshd and dockerd inside namespaces: none may start on this machine.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod 755 $policy
+        trap 'rm -f $policy' EXIT
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    # shellcheck disable=SC2086 # a list of names
+    apt-get install -y -qq --no-install-recommends $wanted >/dev/null
+    if [ -d /run/systemd/system ]; then
+        for unit in ssh.service docker.service docker.socket containerd.service docker-registry.service; do
+            systemctl is-active --quiet $unit || systemctl disable --quiet $unit 2>/dev/null || true
+        done
+    fi
+}
+
+install_sparkop() {
+    python=${PYTHON:-python3}
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        { say "install.sh: Python 3.11 or newer is needed; PYTHON=... names one"; exit 1; }
+    [ -x "$venv/bin/uv" ] || { "$python" -m venv "$venv" && "$venv/bin/python" -m pip install -q uv; }
+    "$venv/bin/uv" pip install -q --python "$venv/bin/python" -e "$root${extra:+[$extra]}"
+}
+
+install_packages
+install_sparkop
