@@ -1,0 +1,306 @@
+"""The probe's document in typed form: what one node looked like at one moment.
+
+Unknown keys are ignored (a newer probe may say more), types are strict. A section that is ``None`` could
+not be read and is unknown; ``errors`` says why. Inside a section, a requested thing that is ``None`` is
+absent, and one that is missing from its mapping could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from sparkop.errors import UnreachableError
+
+VERSION = 1
+"""Version of request and document. A probe answers in the version that it was asked in."""
+
+T = TypeVar("T")
+Many = Annotated[tuple[T, ...], Strict(False)]
+"""A JSON list (strict mode alone would refuse a list for a tuple)."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class Machine(_Part):
+    """Who answered."""
+
+    hostname: str
+    machine_id: str
+    """/etc/machine-id; two targets with the same one are one machine."""
+    boot_id: str
+    """Changes at every boot."""
+    arch: str
+    kernel: str
+    home: str
+    user: str
+    uid: int
+    uptime_s: float
+    time_s: float
+    """Wall clock of the node, seconds since 1970."""
+    cpu_count: int
+    groups: Many[str] = ()
+    """Groups of this login."""
+    pending_groups: Many[str] = ()
+    """Groups that /etc/group gives the user, but this login does not have yet."""
+    product: str | None = None
+    os: str | None = None
+    cmdline: str | None = None
+    reboot_required: bool = False
+
+
+class Memory(_Part):
+    """Figures of /proc/meminfo, in bytes."""
+
+    total: int
+    available: int
+    free: int
+    buffers: int = 0
+    cached: int = 0
+    swap_total: int = 0
+    swap_free: int = 0
+    cma_total: int | None = None
+    cma_free: int | None = None
+
+
+class Gid(_Part):
+    """One entry of an RDMA device's GID table."""
+
+    index: int
+    gid: str
+    type: str | None = None
+    """``RoCE v2`` or ``IB/RoCE v1``; None where the kernel does not say."""
+    netdev: str | None = None
+
+
+class Device(_Part):
+    """An RDMA device (port 1), by sysfs."""
+
+    name: str
+    state: str
+    """``ACTIVE``, ``DOWN``, ``INIT``, ``ARMED``."""
+    rate: str | None = None
+    physical_state: str | None = None
+    pci: str | None = None
+    firmware: str | None = None
+    netdevs: Many[str] = ()
+    gids: Many[Gid] = ()
+    counters: Mapping[str, int] = Field(default_factory=dict)
+
+
+class Interface(_Part):
+    """A network interface."""
+
+    name: str
+    operstate: str
+    carrier: bool | None = None
+    """None while the interface is administratively down."""
+    mtu: int
+    speed_mbps: int | None = None
+    mac: str | None = None
+    addresses: Many[str] = ()
+    """With prefix length: ``192.168.100.10/24``. IPv4 and IPv6."""
+
+
+class Route(_Part):
+    """The way that packets to a peer take."""
+
+    interface: str
+    source: str | None = None
+    gateway: str | None = None
+
+
+class Fabric(_Part):
+    """RDMA devices, network interfaces, routes to the peers asked for (None: no route)."""
+
+    devices: Many[Device] = ()
+    interfaces: Many[Interface] = ()
+    routes: Mapping[str, Route | None] = Field(default_factory=dict)
+
+
+class Disk(_Part):
+    """The file system that holds a path, or would hold it."""
+
+    path: str
+    """The nearest folder that exists."""
+    total: int
+    free: int
+    """Bytes that the user may still write."""
+    inodes_free: int
+    device: int
+    """st_dev: equal numbers are one file system."""
+
+
+class File(_Part):
+    """A regular file."""
+
+    size: int
+    mode: int
+    """Permission bits."""
+    uid: int
+    sha256: str
+
+
+class Container(_Part):
+    """A container that carries our labels or was named in the request."""
+
+    id: str
+    name: str
+    image: str
+    """As in ``docker run``."""
+    image_id: str
+    state: str
+    """``created``, ``running``, ``paused``, ``restarting``, ``removing``, ``exited``, ``dead``."""
+    labels: Mapping[str, str] = Field(default_factory=dict)
+    exit_code: int | None = None
+    """None while it runs or before its first start."""
+    oom_killed: bool = False
+    started_at: str | None = None
+    """RFC 3339, by the node's clock; None before the first start."""
+    finished_at: str | None = None
+    restart_policy: str = "no"
+    error: str | None = None
+    pid: int | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+
+class Image(_Part):
+    """A local image."""
+
+    id: str
+    digests: Many[str] = ()
+    """Repo digests: ``name@sha256:...``; empty for an image that was built or loaded."""
+    labels: Mapping[str, str] = Field(default_factory=dict)
+    size: int = 0
+
+
+class Docker(_Part):
+    """The Docker engine."""
+
+    version: str
+    api_version: str
+    root: str | None = None
+    driver: str | None = None
+    snapshotter: bool = False
+    """Images are in containerd's store, where an image id can be a manifest digest."""
+    cgroup_version: str | None = None
+    runtimes: Many[str] = ()
+    default_runtime: str | None = None
+    containers: Many[Container] = ()
+    images: Mapping[str, Image | None] = Field(default_factory=dict)
+
+
+class GpuDevice(_Part):
+    """A GPU, by nvidia-smi; None where it says ``[N/A]``."""
+
+    name: str
+    driver: str | None = None
+    utilization_percent: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
+
+
+class GpuProcess(_Part):
+    """A process that holds GPU memory."""
+
+    pid: int
+    name: str
+    used_bytes: int | None = None
+
+
+class Gpu(_Part):
+    """What nvidia-smi says. Asked for only by ``gpu: true``."""
+
+    devices: Many[GpuDevice] = ()
+    processes: Many[GpuProcess] = ()
+
+
+class Weights(_Part):
+    """The files of the checkpoint, by the ledger of verified files."""
+
+    directory: str
+    exists: bool
+    verified: int
+    """Files whose stat equals the ledger's, and whose hash there is the wanted one."""
+    verified_bytes: int
+    bytes: int
+    """Present, verified or not; partial files count with what they have."""
+    missing: Many[str] = ()
+    wrong: Many[str] = ()
+    """Of another size, or known to have another hash."""
+    unverified: Many[str] = ()
+    """Of the right size, but never hashed, or changed since: they must be hashed before use."""
+
+    @property
+    def complete(self) -> bool:
+        return self.exists and not (self.missing or self.wrong or self.unverified)
+
+
+class Port(_Part):
+    """A TCP port of the node."""
+
+    listening: bool
+    addresses: Many[str] = ()
+    uid: int | None = None
+    pid: int | None = None
+    """None when the listener belongs to another user."""
+    process: str | None = None
+
+
+class Document(_Part):
+    """One node, observed."""
+
+    version: int
+    nonce: str
+    machine: Machine | None = None
+    tools: Mapping[str, str | None] | None = None
+    """Path of a program, or None when it is not installed; ``python`` is the version of the node's Python."""
+    memory: Memory | None = None
+    fabric: Fabric | None = None
+    disk: Mapping[str, Disk] | None = None
+    files: Mapping[str, File | None] | None = None
+    state: Mapping[str, Any] | None = None
+    """The JSON files of the state folder by name (``lease.json``); empty when the folder is absent."""
+    docker: Docker | None = None
+    gpu: Gpu | None = None
+    weights: Weights | None = None
+    ports: Mapping[str, Port] | None = None
+    errors: Mapping[str, str] = Field(default_factory=dict)
+    """Section, or ``section:item``, to what went wrong."""
+
+    def error(self, section: str, item: str | None = None) -> str | None:
+        """Why a section, or one thing in it, is unknown; None when it was read."""
+        own = self.errors.get(f"{section}:{item}") if item is not None else None
+        return own or self.errors.get(section)
+
+    def container(self, name: str) -> Container | None:
+        """A container by name; None when Docker was read and has none. Ask ``docker is None`` first."""
+        found = [c for c in (self.docker.containers if self.docker else ()) if c.name == name]
+        return found[0] if found else None
+
+
+def parse_document(raw: Mapping[str, Any], *, node: str | None = None) -> Document:
+    """The typed form of a probe's answer. Raises UnreachableError (unknown) when it is none."""
+    try:
+        document = Document.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UnreachableError(
+            "The node's answer can't be read.", node=node, cause=f"{where}: {first['msg']}"
+        ) from error
+    if document.version != VERSION:
+        raise UnreachableError(
+            "The node's answer can't be read.",
+            node=node,
+            cause=f"it is of version {document.version}, not {VERSION}",
+        )
+    return document
