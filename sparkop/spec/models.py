@@ -4,140 +4,313 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from sparkop.spec.base import SpecModel
+from sparkop.spec.base import SpecModel, about, refusal
+from sparkop.spec.clients import ClientsSpec
 from sparkop.spec.engines import EngineSpec
+from sparkop.spec.memory import MemorySpec
+from sparkop.spec.nodes import FabricSpec, NodeSpec
 from sparkop.spec.quantities import ByteSize, Duration
-
-
-class SshSpec(SpecModel):
-    """How a node is reached. What is left out comes from ``~/.ssh/config``, as in ssh."""
-
-    host: str = Field(description="Host name, address or alias of ~/.ssh/config.")
-    user: str | None = None
-    port: int | None = Field(default=None, ge=1, le=65535)
-    identity_file: str | None = None
-
-
-class NodePaths(SpecModel):
-    """Folders of one node where they differ from the cluster's. ``~`` is the node's home."""
-
-    state: str | None = None
-    weights: str | None = None
-    cache: str | None = None
-
-
-class NodeFabric(SpecModel):
-    """Overrides of what detection finds on one node."""
-
-    address: str | None = None
-    interface: str | None = None
-    hcas: tuple[str, ...] = ()
-
-
-class NodeSpec(SpecModel):
-    """One machine. The first node is the head and has rank 0."""
-
-    name: str
-    ssh: SshSpec | Literal["local"] | str | None = Field(
-        default=None, description="user@host:port, a mapping, or `local` for the machine that runs sparkop."
-    )
-    paths: NodePaths = NodePaths()
-    fabric: NodeFabric = NodeFabric()
-
-
-class FabricSpec(SpecModel):
-    """The QSFP/RoCE network between the nodes."""
-
-    mtu: int | None = Field(default=None, ge=1280, le=9216)
-    rails: int | None = Field(default=None, ge=1, le=2)
-    gid_index: int | None = Field(default=None, ge=0, le=255)
-    trusted: bool = Field(default=False, description="Copies may go unencrypted (authenticated) over it.")
+from sparkop.spec.text import FilePath, Glob, Port
 
 
 class WeightsSpec(SpecModel):
     """The checkpoint: where it comes from and where it lies on every node."""
 
-    repository: str
-    revision: str = "main"
-    path: str | None = Field(default=None, description="Plain folder on every node.")
-    hub_cache: str | None = Field(default=None, description="Hub cache folder (HF_HOME) instead of a plain one.")
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    manifest: str | None = Field(default=None, description="sha256sum-format file in the repository.")
-    keep_parts: bool = False
-    distribution: Literal["copy", "direct", "shared"] = "copy"
-    endpoint: str | None = Field(default=None, description="Hub endpoint; default the public hub or HF_ENDPOINT.")
+    repository: str = Field(
+        pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$",
+        description="Repository of the model on the hub, as owner/name.",
+        json_schema_extra=about(example="RadixArk/Qwen3.8-Flash-Next-NVFP4"),
+    )
+    revision: str = Field(
+        default="main",
+        min_length=1,
+        description="Branch, tag or commit. A commit never changes under you; quote it when it looks "
+        "like a number.",
+        json_schema_extra=about(recipe="A: REVISION; B: HF_REVISION"),
+    )
+    path: FilePath | None = Field(
+        default=None,
+        description="Plain folder on every node that holds the checkpoint. Either this or hubCache.",
+        json_schema_extra=about(recipe="A: MODEL_DIR", example="~/models/DeepSeek-V4.1-Flash-Spark"),
+    )
+    hub_cache: FilePath | None = Field(
+        default=None,
+        description="Hub cache folder (what HF_HOME names) on every node. Either this or path.",
+        json_schema_extra=about(recipe="B: HF_HOME", example="~/.cache/huggingface"),
+    )
+    include: tuple[Glob, ...] = Field(
+        default=(), description="Only files that match one of these patterns are fetched. Empty: all files."
+    )
+    exclude: tuple[Glob, ...] = Field(
+        default=(), description="Files that match one of these are not fetched."
+    )
+    manifest: str | None = Field(
+        default=None,
+        description="File in the repository in sha256sum format. What it lists is verified by it, "
+        "after the hub's own hashes.",
+        json_schema_extra=about(example="sha256-manifest.txt"),
+    )
+    required: tuple[str, ...] = Field(
+        default=(),
+        description="Files that must be there before a rank starts, relative to the checkpoint; a "
+        "folder ends in a slash.",
+    )
+    keep_parts: bool = Field(
+        default=False,
+        description="Keep the .partNN files of a shard after it was put together and verified.",
+        json_schema_extra=about(recipe="A: KEEP_PARTS"),
+    )
+    distribution: Literal["copy", "direct", "shared"] = Field(
+        default="copy",
+        description="copy: one node downloads and sends to the others over the fabric. direct: every "
+        "node downloads. shared: the folder is one file system on all nodes.",
+        json_schema_extra=about(recipe="B: DOWNLOAD_MODE"),
+    )
+    download_on: str | None = Field(
+        default=None,
+        description="Name of the node that downloads when distribution is copy.",
+        json_schema_extra=about(default="the head"),
+    )
+    free_space: ByteSize | None = Field(
+        default=None,
+        description="Free space that the download needs on the node that downloads.",
+        json_schema_extra=about(unit="bytes", default="what is still to be fetched, and 5 %"),
+    )
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/]+[^\s]*$",
+        description="Address of the hub.",
+        json_schema_extra=about(default="HF_ENDPOINT, else the public hub"),
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> WeightsSpec:
+        if self.path is None and self.hub_cache is None:
+            raise refusal(
+                "needs path (a plain folder) or hubCache (a hub cache), to know where the weights lie"
+            )
+        if self.path is not None and self.hub_cache is not None:
+            raise refusal("path and hubCache exclude each other: keep one", "hubCache")
+        return self
 
 
 class BuildSpec(SpecModel):
     """An image built on every node."""
 
-    context: str
-    base: str
-    tag: str
+    context: FilePath = Field(
+        description="Build context: a folder beside the spec, or a name of a context that sparkop ships.",
+        json_schema_extra=about(example="qwen38-sm121"),
+    )
+    base: str = Field(
+        min_length=1,
+        description="Image that the build starts from.",
+        json_schema_extra=about(recipe="B: BASE_IMAGE"),
+    )
+    tag: str = Field(
+        min_length=1,
+        description="Name of the built image.",
+        json_schema_extra=about(recipe="B: PATCHED_IMAGE"),
+    )
 
 
 class ImageSpec(SpecModel):
-    """The engine's image: by digest, as it is, or built."""
+    """The engine's image: by digest, as it is, or built. One of reference and build."""
 
-    reference: str | None = None
-    build: BuildSpec | None = None
+    reference: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][\w.:/@-]*$",
+        description="Image to pull, best by digest (name@sha256:...): then every node runs the same bytes.",
+        json_schema_extra=about(recipe="A: IMG; B: IMAGE"),
+    )
+    build: BuildSpec | None = Field(
+        default=None,
+        description="Build the image on every node.",
+        json_schema_extra=about(recipe="B: KERNEL_PATCH"),
+    )
 
-
-class MemoryGuardSpec(SpecModel):
-    """Kills the ranks of a node before its memory ends."""
-
-    enabled: bool = True
-    action_floor: ByteSize = Field(default=ByteSize(1 << 30), description="MemAvailable under which it kills.")
-    hard_floor: ByteSize = Field(default=ByteSize(512 << 20), description="Must never be reached.")
-
-
-class MemorySpec(SpecModel):
-    """Memory of one node and rank."""
-
-    kv_cache: ByteSize | None = Field(default=None, description="KV cache bytes of one rank.")
-    gpu_fraction: float | None = Field(default=None, gt=0, le=1)
-    guard: MemoryGuardSpec = MemoryGuardSpec()
+    @model_validator(mode="after")
+    def _one_source(self) -> ImageSpec:
+        if self.reference is None and self.build is None:
+            raise refusal("needs reference (an image to pull) or build (an image to make)")
+        if self.reference is not None and self.build is not None:
+            raise refusal("reference and build exclude each other: keep one", "build")
+        return self
 
 
 class ApiSpec(SpecModel):
     """The served API, on the head."""
 
-    port: int = Field(default=8000, ge=1, le=65535)
-    bind: str = "0.0.0.0"  # noqa: S104 - the recipes' own value; rule api.exposure asks for a key with it
-    served_names: tuple[str, ...] = Field(min_length=1)
-    key: Literal["generate", "none"] = "generate"
+    port: Port = Field(
+        default=8000,
+        description="Port of the API on the head.",
+        json_schema_extra=about(flag="--port", recipe="A: PORT; B: PORT"),
+    )
+    bind: str = Field(
+        default="0.0.0.0",  # noqa: S104 - the recipes' own value; rule api.exposure asks for a key with it
+        min_length=1,
+        description="Address that the API listens on. 127.0.0.1: only the head itself.",
+        json_schema_extra=about(flag="--host", recipe="B: HOST_BIND"),
+    )
+    served_names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1,
+        description="Names under which clients ask for the model.",
+        json_schema_extra=about(
+            flag="--served-model-name", recipe="B: SERVED_MODEL_NAME", example="[deepseek-v4.1-flash]"
+        ),
+    )
+    key: Literal["generate", "none"] = Field(
+        default="generate",
+        description="generate: a key is made once on the head, kept in keyFile (mode 0600) and asked "
+        "of clients; it is never shown or logged. none: anyone who reaches the port may "
+        "use the API.",
+        json_schema_extra=about(recipe="B: API_KEY"),
+    )
+    key_file: FilePath | None = Field(
+        default=None,
+        description="File of the key on the head. An existing key is used as it is.",
+        json_schema_extra=about(recipe="A: API_KEY_FILE", default="api_key in stateDirectory"),
+    )
+
+    @model_validator(mode="after")
+    def _key_file_needs_key(self) -> ApiSpec:
+        if self.key == "none" and self.key_file is not None:
+            raise refusal(
+                "has no meaning while key is none: leave it out, or write `key: generate`", "keyFile"
+            )
+        return self
 
 
 class CanarySpec(SpecModel):
     """The tiny streamed generation that proves the group serves."""
 
-    prompt: str = "Say hello in one short sentence."
-    max_tokens: int = Field(default=16, ge=1, le=256)
-    deadline: Duration = Duration(60.0)
+    prompt: str = Field(
+        default="Say hello in one short sentence.", min_length=1, description="What the model is asked."
+    )
+    max_tokens: int = Field(
+        default=16, ge=1, le=256, description="Length of the answer.", json_schema_extra=about(unit="tokens")
+    )
+    deadline: Duration = Field(
+        default=Duration(60.0),
+        description="Time for the whole answer. Long prompts in the queue delay it: rather too long "
+        "than too short.",
+        json_schema_extra=about(unit="time"),
+    )
 
 
 class ReadySpec(SpecModel):
-    """When a start has failed."""
+    """When a start has succeeded, and when it has failed."""
 
-    deadline: Duration = Duration(2700.0)
-    canary: CanarySpec = CanarySpec()
+    deadline: Duration = Field(
+        default=Duration(2700.0),
+        description="Time from the start of the ranks to the first token. A first boot takes about 13 min.",
+        json_schema_extra=about(unit="time", recipe="B: WAIT_TIMEOUT_MIN"),
+    )
+    canary: CanarySpec = Field(
+        default=CanarySpec(), description="The generation that proves that tokens come out."
+    )
+
+
+class RuleOverride(SpecModel):
+    """A rule that the user sets aside, knowingly."""
+
+    id: str = Field(
+        pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$",
+        description="Id of the rule, as its refusal shows it.",
+        json_schema_extra=about(example="sglang.chunk"),
+    )
+    reason: str = Field(
+        min_length=10, description="Why it is safe here. Kept in the history and shown by status."
+    )
+
+
+class RulesSpec(SpecModel):
+    """The safety rules of engines and models."""
+
+    override: tuple[RuleOverride, ...] = Field(
+        default=(), description="Rules that are set aside, each with the reason."
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> RulesSpec:
+        seen: set[str] = set()
+        for index, each in enumerate(self.override):
+            if each.id in seen:
+                raise refusal(f"sets {each.id} aside a second time", "override", index, "id")
+            seen.add(each.id)
+        return self
 
 
 class ClusterSpec(SpecModel):
-    """One cluster that serves one model."""
+    """One cluster of machines that serves one model."""
 
-    api_version: Literal["sparkop/v1"]
-    kind: Literal["ClusterSpec"] = "ClusterSpec"
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
-    state_directory: str | None = Field(default=None, description="Default ~/.sparkop/<name>.")
-    nodes: tuple[NodeSpec, ...] = Field(min_length=1)
-    fabric: FabricSpec = FabricSpec()
-    weights: WeightsSpec
-    image: ImageSpec
-    engine: EngineSpec
-    memory: MemorySpec = MemorySpec()
-    api: ApiSpec
-    ready: ReadySpec = ReadySpec()
+    api_version: Literal["sparkop/v1"] = Field(
+        description="Version of this language.", json_schema_extra=about(example="sparkop/v1")
+    )
+    kind: Literal["ClusterSpec"] = Field(default="ClusterSpec", description="What this document is.")
+    name: str = Field(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$",
+        description="Name of the cluster: small letters, digits and hyphens, at most 40. In labels "
+        "and paths.",
+        json_schema_extra=about(example="sparks"),
+    )
+    state_directory: FilePath | None = Field(
+        default=None,
+        description="Folder on every node for the key, the caches, the lease, the history and the "
+        "guard's log.",
+        json_schema_extra=about(recipe="A: STATE_DIR", default="~/.sparkop/<name>"),
+    )
+    nodes: tuple[NodeSpec, ...] = Field(
+        min_length=1,
+        description="The machines, in rank order. The first is the head: it has rank 0 and serves the API.",
+        json_schema_extra=about(example="[{name: spark1}, {name: spark2}]"),
+    )
+    fabric: FabricSpec = Field(default=FabricSpec(), description="The fast network between the nodes.")
+    weights: WeightsSpec = Field(description="The checkpoint.")
+    image: ImageSpec = Field(description="The container image of the engine.")
+    engine: EngineSpec = Field(description="The engine and what it is asked to do.")
+    memory: MemorySpec = Field(default=MemorySpec(), description="Memory of each node, and its guard.")
+    api: ApiSpec = Field(description="The served API.")
+    ready: ReadySpec = Field(default=ReadySpec(), description="Deadlines of a start, and its proof.")
+    clients: ClientsSpec = Field(default=ClientsSpec(), description="How clients are set up.")
+    rules: RulesSpec = Field(default=RulesSpec(), description="Safety rules that are set aside.")
+
+    @property
+    def state(self) -> str:
+        """State directory on every node, ``~`` unexpanded; a node's own is ``node.paths.state``."""
+        return self.state_directory or f"~/.sparkop/{self.name}"
+
+    @property
+    def head(self) -> NodeSpec:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @model_validator(mode="after")
+    def _names(self) -> ClusterSpec:
+        names: set[str] = set()
+        for index, node in enumerate(self.nodes):
+            if node.name in names:
+                raise refusal(f"two nodes have the name {node.name}", "nodes", index, "name")
+            names.add(node.name)
+        if self.weights.download_on is not None and self.weights.download_on not in names:
+            raise refusal(
+                f"is no node; accepted: {', '.join(node.name for node in self.nodes)}",
+                "weights",
+                "downloadOn",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fabric_by_hand(self) -> ClusterSpec:
+        if self.fabric.detect or len(self.nodes) == 1:
+            return self
+        for index, node in enumerate(self.nodes):
+            for key, value in (
+                ("address", node.fabric.address),
+                ("interface", node.fabric.interface),
+                ("hcas", node.fabric.all_hcas),
+            ):
+                if not value:
+                    raise refusal(f"needs {key}, because fabric.detect is false", "nodes", index, "fabric")
+        return self

@@ -1,0 +1,96 @@
+"""The hash of desired state that sparkop stamps on what it makes.
+
+A hash is ``v<version>:`` and the SHA-256 of the canonical JSON of a value. It covers what was asked for,
+never what was learnt later (a digest found after a pull, a port that answered). A newer sparkop that has
+to change the normalisation adds a version and keeps the old ones, compares a container with the version
+that its own label names (:func:`matches`), and so restarts no group that an older sparkop started.
+
+Canonical JSON, version 1:
+
+* mappings sorted by key (by Unicode code point), keys are text; entries whose value is None are left out,
+  so a new optional field with default None changes no hash;
+* tuples and lists are arrays, sets are sorted arrays; dataclasses and pydantic models are mappings of their
+  fields (Python names); enums are their values;
+* sizes are integers of bytes; durations and other floats that are whole are written as integers, the rest
+  as Python's shortest exact form; infinities and NaN are refused;
+* UTF-8, no blanks, no escapes beyond what JSON requires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+VERSION = 1
+"""The version that this sparkop stamps."""
+
+KNOWN_VERSIONS = (1,)
+
+
+def canonical_json(value: object) -> bytes:
+    """The normalised form of ``value``, version 1. Raises TypeError or ValueError for what is no data."""
+    return json.dumps(
+        _plain(value), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ).encode()
+
+
+def desired_hash(value: object, version: int = VERSION) -> str:
+    """``v1:`` and 64 hexadecimal digits. Raises ValueError for a version that this sparkop does not know."""
+    if version not in KNOWN_VERSIONS:
+        raise ValueError(f"unknown version of the desired-state hash: {version}")
+    return f"v{version}:{hashlib.sha256(canonical_json(value)).hexdigest()}"
+
+
+def matches(value: object, stamped: str | None) -> bool:
+    """Whether a stamped hash is that of ``value``, by the version that the stamp names.
+
+    A stamp of a version that this sparkop does not know (made by a newer one) matches nothing.
+    """
+    if stamped is None:
+        return False
+    for version in KNOWN_VERSIONS:
+        if stamped.startswith(f"v{version}:"):
+            return desired_hash(value, version) == stamped
+    return False
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, BaseModel):
+        return _mapping({name: getattr(value, name) for name in type(value).model_fields})
+    if is_dataclass(value) and not isinstance(value, type):
+        return _mapping({each.name: getattr(value, each.name) for each in fields(value)})
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=canonical_json)
+    raise TypeError(f"no canonical form for {type(value).__name__}")
+
+
+def _mapping(value: Mapping[Any, object]) -> dict[str, Any]:
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"keys are text, not {type(key).__name__}")
+    return {key: _plain(item) for key, item in value.items() if item is not None}
+
+
+def _number(value: float) -> int | float:
+    if not math.isfinite(value):
+        raise ValueError("infinity and NaN have no canonical form")
+    return int(value) if value.is_integer() else float(value)

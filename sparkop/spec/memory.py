@@ -1,0 +1,79 @@
+"""Memory of one node: what the engine may take, and the guard that keeps the node alive."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from sparkop.spec.base import SpecModel, about, refusal
+from sparkop.spec.quantities import ByteSize, Duration
+
+
+class MemoryGuardSpec(SpecModel):
+    """Kills the ranks of a node before its memory ends: at zero the node stops answering instead."""
+
+    enabled: bool = Field(default=True, description="Whether the guard runs on every node.")
+    action_floor: ByteSize = Field(
+        default=ByteSize(1 << 30),
+        description="The guard kills the ranks of the node when MemAvailable falls under this. When "
+        "it fires, lower kvCache or gpuFraction before you raise it.",
+        json_schema_extra=about(unit="bytes", recipe="A: MEMGUARD_GIB"),
+    )
+    hard_floor: ByteSize = Field(
+        default=ByteSize(512 << 20),
+        description="MemAvailable that must never be reached; doctor and status report when it was.",
+        json_schema_extra=about(unit="bytes"),
+    )
+    soft_floor: ByteSize = Field(
+        default=ByteSize(10 << 30),
+        description="Under this MemAvailable the guard writes the largest processes to its log.",
+        json_schema_extra=about(unit="bytes"),
+    )
+    interval: Duration = Field(
+        default=Duration(1.0), description="Time between two readings.", json_schema_extra=about(unit="time")
+    )
+
+    @model_validator(mode="after")
+    def _floors_in_order(self) -> MemoryGuardSpec:
+        if self.hard_floor >= self.action_floor:
+            raise refusal(
+                f"must be less than actionFloor ({self.action_floor}), or the guard acts too late",
+                "hardFloor",
+            )
+        if self.soft_floor < self.action_floor:
+            raise refusal(f"must be at least actionFloor ({self.action_floor})", "softFloor")
+        if not 0.1 <= self.interval <= 60:
+            raise refusal("must be from 100 ms to 60 s: memory is gone within seconds", "interval")
+        return self
+
+
+class MemorySpec(SpecModel):
+    """Memory of one node. CPU and GPU share it on these machines."""
+
+    kv_cache: ByteSize | None = Field(
+        default=None,
+        description="KV cache of one rank. Takes precedence over the share that gpuFraction would "
+        "leave for it.",
+        json_schema_extra=about(
+            unit="bytes",
+            flag="--kv-cache-memory-bytes (vLLM)",
+            recipe="A: KV_BYTES",
+            default="the engine's own measure",
+        ),
+    )
+    gpu_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of the memory that the engine may use for weights and caches.",
+        json_schema_extra=about(
+            flag="--gpu-memory-utilization (vLLM), --mem-fraction-static (SGLang)",
+            recipe="A: GPU_UTIL; B: MEM_FRACTION_STATIC",
+            default="the engine's own",
+        ),
+    )
+    minimum_total: ByteSize | None = Field(
+        default=None,
+        description="Memory that a node must have in all before anything is started on it.",
+        json_schema_extra=about(unit="bytes", example="110 GiB"),
+    )
+    guard: MemoryGuardSpec = Field(default=MemoryGuardSpec(), description="The memory guard of every node.")

@@ -1,0 +1,34 @@
+"""Kinds of text and numbers that several sections use."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+
+def _path(value: str) -> str:
+    if "$" in value:
+        raise PydanticCustomError(
+            "path",
+            "{message}",
+            {"message": "variables are not expanded in paths: write ~ for the home folder"},
+        )
+    if "\0" in value or "\n" in value:
+        raise PydanticCustomError("path", "{message}", {"message": "a path has no line breaks"})
+    if value.startswith("~") and value != "~" and not value.startswith("~/"):
+        raise PydanticCustomError(
+            "path", "{message}", {"message": "~user is not expanded: write ~/... or the whole path"}
+        )
+    return value
+
+
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(_path)]
+"""A path on a node. ``~`` is the home folder there; no other expansion."""
+
+Glob = Annotated[str, Field(min_length=1)]
+"""A pattern of file names, ``*`` also matches slashes, as in the hub client."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""A TCP port."""
