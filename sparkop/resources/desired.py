@@ -1,0 +1,190 @@
+"""What should be, made of the spec and the facts that the nodes' documents hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparkop.engines.base import Engine, FabricFacts, NodeFacts, RankContainer
+from sparkop.engines.paths import expand, state_directory, weights_directory
+from sparkop.errors import SparkopError, SpecError
+from sparkop.hosts.base import ContainerSpec
+from sparkop.hosts.document import Document
+from sparkop.hosts.rails import select_fabric
+from sparkop.resources.guard import guard_container
+from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, common
+from sparkop.resources.stamped import hash_of, text_of
+from sparkop.spec.models import ClusterSpec, NodeSpec
+
+
+@dataclass(frozen=True)
+class DesiredNode:
+    """One node that was read. Paths are absolute on it."""
+
+    name: str
+    index: int
+    """Its place in the spec, and its rank; the head is 0."""
+    home: str
+    state: str
+    """State folder of the cluster."""
+    weights: str
+    """Folder of the checkpoint, or the hub cache that holds it."""
+    facts: NodeFacts | None
+    """None when its fabric could not be read or has no address: ranks can't be rendered then."""
+    guard: ContainerSpec | None = None
+    """None when the spec wants no memory guard."""
+
+    @property
+    def head(self) -> bool:
+        return self.index == 0
+
+
+@dataclass(frozen=True)
+class DesiredRank:
+    """One rank's container. Epoch and generation are stamped when it is made, and are not desired."""
+
+    rank: int
+    node: str
+    container: ContainerSpec
+    """Without labels."""
+
+    @property
+    def name(self) -> str:
+        """Name of the container."""
+        return self.container.name
+
+    def labelled(self, cluster: str, *, epoch: int, generation: int) -> ContainerSpec:
+        """The container to create."""
+        labels = common(cluster, ROLE_RANK, hash_of(self.container), text_of(self.container))
+        labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation)}
+        return replace(self.container, labels=labels)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """The whole cluster as it should be."""
+
+    spec: ClusterSpec
+    engine: Engine
+    nodes: Mapping[str, DesiredNode]
+    """The nodes that were read, in the spec's order."""
+    ranks: tuple[DesiredRank, ...] = ()
+    """In rank order; empty when they can't be rendered, see ``why_no_ranks``."""
+    why_no_ranks: str = ""
+    outside: Mapping[str, Any] = field(default_factory=dict)
+    """What each resource's ``prepare`` returned, by kind."""
+
+    @property
+    def head(self) -> str:
+        """Name of the head, read or not."""
+        return self.spec.nodes[0].name
+
+
+def desire(
+    spec: ClusterSpec,
+    engine: Engine,
+    documents: Mapping[str, Document],
+    outside: Mapping[str, Any] | None = None,
+) -> Desired:
+    """``documents`` of the nodes that were read; the others are left out, and no rank is rendered then.
+
+    Raises SpecError for what the engine refuses.
+    """
+    outside = outside or {}
+    nodes = {
+        node.name: _node(spec, engine, index, node, documents[node.name], outside)
+        for index, node in enumerate(spec.nodes)
+        if node.name in documents
+    }
+    ranks, why = _ranks(spec, engine, nodes)
+    return Desired(spec, engine, nodes, ranks, why, outside)
+
+
+def _node(
+    spec: ClusterSpec,
+    engine: Engine,
+    index: int,
+    node: NodeSpec,
+    document: Document,
+    outside: Mapping[str, Any],
+) -> DesiredNode:
+    home = document.machine.home if document.machine else ""
+    state = expand(state_directory(spec, node), home)
+    return DesiredNode(
+        name=node.name,
+        index=index,
+        home=home,
+        state=state,
+        weights=expand(weights_directory(spec, node), home),
+        facts=_facts(spec, engine, node, document, outside),
+        guard=guard_container(spec, state),
+    )
+
+
+def _facts(
+    spec: ClusterSpec, engine: Engine, node: NodeSpec, document: Document, outside: Mapping[str, Any]
+) -> NodeFacts | None:
+    if document.machine is None:
+        return None
+    fabric = fabric_facts(spec, node, document)
+    if fabric is None and len(spec.nodes) > 1:
+        return None
+    home = document.machine.home
+    files = document.files or {}
+    return NodeFacts(
+        name=node.name,
+        home=home,
+        fabric=fabric,
+        cpu_count=document.machine.cpu_count,
+        revision=getattr(outside.get("weights"), "revision", None),
+        present=frozenset(p for p in engine.optional_files(spec) if files.get(expand(p, home)) is not None),
+    )
+
+
+def fabric_facts(spec: ClusterSpec, node: NodeSpec, document: Document) -> FabricFacts | None:
+    """The node on the fabric: what the spec sets by hand, else what was detected; None when there is none."""
+    by_hand = node.fabric
+    found = select_fabric(document, by_hand.all_hcas) if spec.fabric.detect else None
+    address = by_hand.address or (found.address if found else None)
+    interface = by_hand.interface or (found.interface if found else None)
+    if address is None or interface is None:
+        return None
+    gid_index = by_hand.gid_index if by_hand.gid_index is not None else spec.fabric.gid_index
+    if gid_index is None and found is not None:
+        gid_index = found.gid_index
+    hcas = by_hand.all_hcas or (found.hcas if found else ())
+    return FabricFacts(address=address, interface=interface, hcas=hcas, gid_index=gid_index)
+
+
+def _ranks(
+    spec: ClusterSpec, engine: Engine, nodes: Mapping[str, DesiredNode]
+) -> tuple[tuple[DesiredRank, ...], str]:
+    facts: list[NodeFacts] = []
+    for node in spec.nodes:
+        if node.name not in nodes:
+            return (), f"{node.name} was not read"
+        found = nodes[node.name].facts
+        if found is None:
+            return (), f"the fabric of {node.name} is not known"
+        facts.append(found)
+    try:
+        made = engine.ranks(spec, facts)
+    except SpecError:
+        raise
+    except SparkopError as error:
+        return (), error.message
+    return tuple(DesiredRank(r.rank, r.node, _container(r)) for r in made), ""
+
+
+def _container(rank: RankContainer) -> ContainerSpec:
+    return ContainerSpec(
+        name=rank.container,
+        image=rank.image,
+        labels={},
+        arguments=rank.arguments,
+        entrypoint=rank.entrypoint,
+        environment=rank.environment,
+        mounts=rank.mounts,
+        options=rank.options,
+    )

@@ -1,0 +1,71 @@
+"""What is stamped on every container that sparkop makes. The names never change: old containers carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkop.hosts.document import Container, Document
+
+CLUSTER = "sparkop.cluster"
+ROLE = "sparkop.role"
+RANK = "sparkop.rank"
+HASH = "sparkop.hash"
+DESIRED = "sparkop.desired"
+"""The normalised desired container as JSON (never a secret): lets a diff name the field that changed."""
+GENERATION = "sparkop.generation"
+EPOCH = "sparkop.epoch"
+
+ROLE_RANK = "rank"
+ROLE_GUARD = "memguard"
+ROLE_TRANSFER = "transfer"
+
+
+def common(cluster: str, role: str, hash_: str, desired: str) -> dict[str, str]:
+    """Labels of any container of a cluster."""
+    return {CLUSTER: cluster, ROLE: role, HASH: hash_, DESIRED: desired}
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The labels of a container, read. Numbers that can't be read are 0 (rank: -1)."""
+
+    cluster: str
+    role: str
+    rank: int
+    hash: str
+    desired: str
+    generation: int
+    epoch: int
+
+
+def stamp_of(labels: Mapping[str, str]) -> Stamp | None:
+    """None when the container is not sparkop's."""
+    if CLUSTER not in labels:
+        return None
+    return Stamp(
+        cluster=labels[CLUSTER],
+        role=labels.get(ROLE, ""),
+        rank=_number(labels.get(RANK), -1),
+        hash=labels.get(HASH, ""),
+        desired=labels.get(DESIRED, ""),
+        generation=_number(labels.get(GENERATION), 0),
+        epoch=_number(labels.get(EPOCH), 0),
+    )
+
+
+def ours(document: Document, cluster: str, role: str) -> list[tuple[Container, Stamp]]:
+    """The containers of a cluster and role on a node, by name."""
+    found = []
+    for container in document.docker.containers if document.docker else ():
+        stamp = stamp_of(container.labels)
+        if stamp is not None and stamp.cluster == cluster and stamp.role == role:
+            found.append((container, stamp))
+    return sorted(found, key=lambda pair: pair[0].name)
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    try:
+        return int(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise

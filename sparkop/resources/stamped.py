@@ -1,0 +1,114 @@
+"""The normalised form of a desired container: its hash, and which field of it changed. Pure.
+
+Two containers with the same hash behave the same. Order that means nothing (environment, labels, mounts)
+is sorted away; a value at its default is left out, so that a field which a newer sparkop adds changes no
+hash. Nothing learnt after a pull is part of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from sparkop.hosts.base import ContainerOptions, ContainerSpec
+from sparkop.spec.hashing import desired_hash, matches
+
+_DEFAULTS = ContainerOptions()
+SHORT = 60
+"""Characters of a value that a cause shows."""
+
+
+def normalised(container: ContainerSpec) -> dict[str, Any]:
+    """What decides how the container behaves, as JSON. Its labels are not part of it."""
+    options = container.options or _DEFAULTS
+    changed = {
+        f.name: _plain(getattr(options, f.name))
+        for f in fields(ContainerOptions)
+        if getattr(options, f.name) != getattr(_DEFAULTS, f.name)
+    }
+    found: dict[str, Any] = {
+        "name": container.name,
+        "image": container.image,
+        "arguments": list(container.arguments),
+        "environment": dict(sorted((container.environment or {}).items())),
+        "mounts": sorted([m.source, m.target, "ro" if m.read_only else "rw"] for m in container.mounts),
+        "options": changed,
+    }
+    if container.entrypoint is not None:
+        found["entrypoint"] = list(container.entrypoint)
+    return found
+
+
+def text_of(container: ContainerSpec) -> str:
+    """The normalised form as one line of JSON, for the label."""
+    return json.dumps(normalised(container), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def hash_of(container: ContainerSpec) -> str:
+    """``v1:`` and a SHA-256."""
+    return desired_hash(normalised(container))
+
+
+def same(container: ContainerSpec, stamped: str) -> bool:
+    """Whether a stamped hash, of this or an older sparkop, is that of the container."""
+    return matches(normalised(container), stamped)
+
+
+def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
+    """The first difference of two normalised texts: field, observed, desired; None when they can't be told."""
+    try:
+        before, after = json.loads(observed), json.loads(desired)
+    except ValueError:
+        return None
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return None
+    for key in ("image", "arguments", "environment", "options", "mounts", "entrypoint", "name"):
+        if before.get(key) != after.get(key):
+            return _first(key, before.get(key), after.get(key))
+    return None
+
+
+def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        name = next(n for n in sorted({*before, *after}) if before.get(n) != after.get(n))
+        return f"{key}.{name}", _short(before.get(name)), _short(after.get(name))
+    if key == "arguments" and isinstance(before, list) and isinstance(after, list):
+        return _first_argument(before, after)
+    return key, _short(before), _short(after)
+
+
+def _first_argument(before: list[Any], after: list[Any]) -> tuple[str, str, str]:
+    """The first argument that differs, named by the flag it belongs to."""
+    old, new = _by_flag(before), _by_flag(after)
+    for flag in [*new, *(f for f in old if f not in new)]:
+        if old.get(flag) != new.get(flag):
+            return flag, _short(old.get(flag)), _short(new.get(flag))
+    return "arguments", "another order", "the order of the spec"
+
+
+def _by_flag(arguments: list[Any]) -> dict[str, str]:
+    """``--flag`` -> its values joined; what stands before the first flag is ``arguments``."""
+    found: dict[str, list[str]] = {}
+    flag = "arguments"
+    for word in map(str, arguments):
+        if word.startswith("--"):
+            flag = word
+            found.setdefault(flag, [])
+        else:
+            found.setdefault(flag, []).append(word)
+    return {flag: " ".join(words) or "set" for flag, words in found.items()}
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(sorted(value.items()))
+    return list(value) if isinstance(value, tuple) else value
