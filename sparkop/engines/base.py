@@ -12,12 +12,14 @@ from sparkop.spec.models import ClusterSpec
 
 @dataclass(frozen=True)
 class FabricFacts:
-    """One node on the fabric, as detected or overridden. ``gid_index`` None: devices disagree, leave it unset."""
+    """One node on the fabric, as detected or overridden."""
 
     address: str
     interface: str
     hcas: tuple[str, ...]
+    """RDMA devices; the first is that of ``interface``."""
     gid_index: int | None = None
+    """None: the devices disagree, so it is left to NCCL."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,13 @@ class NodeFacts:
 
     name: str
     home: str
-    fabric: FabricFacts
+    fabric: FabricFacts | None = None
+    """None only where a single node needs none."""
     cpu_count: int | None = None
+    revision: str | None = None
+    """Commit of the checkpoint on the node, for a hub cache whose spec names a branch."""
+    present: frozenset[str] = frozenset()
+    """Those of ``Engine.optional_files`` that exist on the node, spelled as there."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +54,66 @@ class RankContainer:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A file of the state directory that an engine needs. ``secret`` content is made on the node."""
+    """A file of a node's state directory that a rank mounts and that is made there."""
 
+    node: str
     path: str
     """Relative to the state directory."""
-    content: bytes
     mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Names of what an engine's /metrics tells. Counters carry their ``_total``."""
+
+    running: str
+    waiting: str
+    prompt_tokens: str
+    generation_tokens: str
+    kv_usage: str
+    """0 to 1."""
+    pool_tokens: str | None = None
+    """Tokens that the KV cache holds."""
+    accepted_tokens: str | None = None
+    draft_tokens: str | None = None
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How an engine behaves while it runs (read from the source of vLLM 0.33 and SGLang 0.5.23)."""
+
+    metrics: Metrics
+    health_path: str
+    """Answers 200 on the head while the engine's process lives; green on a wedged group too."""
+    ready_path: str
+    """Answers 200, with the key if there is one, once the API is up."""
+    follower_stops: bool
+    """A follower ends by itself on SIGTERM. If not, it is killed after the head is gone."""
+    follower_health_lies: bool
+    """A follower serves a health page of its own that is always green."""
+    loading_lines: tuple[str, ...]
+    """Regular expressions of log lines that tell how far a start is."""
 
 
 class Engine(Protocol):
     """vLLM or SGLang. Pure: no I/O."""
 
+    manners: Manners
+
     def ranks(self, spec: ClusterSpec, facts: Sequence[NodeFacts]) -> tuple[RankContainer, ...]:
-        """One container a rank, in rank order. ``facts`` are in the order of the spec's nodes."""
+        """One container a rank, in rank order. ``facts`` are in the order of the spec's nodes.
+
+        Raises SpecError for what can't be rendered (a key among the arguments, a name missing for a rank)
+        and BlockedError when a node's facts lack what its rank needs.
+        """
         ...
 
-    def key_file(self, key: str) -> bytes | None:
-        """The configuration file that hands the API key to the engine; None when it takes none."""
+    def optional_files(self, spec: ClusterSpec) -> tuple[str, ...]:
+        """Files of the nodes (``~`` is the home) whose presence changes what is rendered."""
+        ...
+
+    def key_file(self, key: str) -> bytes:
+        """The configuration file that hands the API key to the engine (``paths.ENGINE_FILE``)."""
         ...
 
     def stop_order(self, ranks: Sequence[RankContainer]) -> tuple[RankContainer, ...]:

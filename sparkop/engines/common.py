@@ -1,0 +1,220 @@
+"""What the two engines render in the same way: names, mounts, container options, NCCL's environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sparkop.engines import paths
+from sparkop.engines.base import FabricFacts, NodeFacts
+from sparkop.engines.words import secrets_in
+from sparkop.errors import BlockedError, SpecError
+from sparkop.hosts.base import ContainerOptions, Mount
+from sparkop.spec.engines import ContainerSettings, NcclSettings
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+SECRET_VARIABLES = (
+    "VLLM_API_KEY",
+    "SGLANG_API_KEY",
+    "OPENAI_API_KEY",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+)
+"""Variables that carry a secret and would show in ``docker inspect``."""
+
+
+def refuse_secrets(spec: ClusterSpec) -> None:
+    """Raise SpecError, never with the value, when a key is among the arguments or in the environment."""
+    for field, words in (
+        ("engine.extraArgs", spec.engine.extra_args),
+        ("engine.headExtraArgs", spec.engine.head_extra_args),
+    ):
+        for name in secrets_in(words):
+            raise SpecError(
+                f"{field} has {name}: a key among arguments shows in `ps` and `docker inspect`",
+                remedy=f"take {name} and its value out, put the key into {paths.key_path(spec)} on the head "
+                "(mode 0600) and set api.key to generate: an existing key is kept",
+            )
+    for variable in SECRET_VARIABLES:
+        if variable in spec.engine.environment:
+            raise SpecError(
+                f"engine.environment has {variable}: it would show in `docker inspect`",
+                remedy="take it out; the API key reaches the engine by a file, the ranks need no hub token",
+            )
+
+
+def container_names(spec: ClusterSpec) -> tuple[str, ...]:
+    """Names of the ranks' containers. Raises SpecError when the spec names too few."""
+    settings = spec.engine.container
+    if not settings.names:
+        prefix = settings.name_prefix or spec.name
+        return tuple(f"{prefix}-r{rank}" for rank in range(len(spec.nodes)))
+    if len(settings.names) < len(spec.nodes) or len(set(settings.names)) < len(settings.names):
+        raise SpecError(
+            f"engine.container.names has {len(settings.names)} names for {len(spec.nodes)} ranks, "
+            "and they must differ",
+            remedy="name every rank once, or use engine.container.namePrefix",
+        )
+    return settings.names[: len(spec.nodes)]
+
+
+def image_reference(spec: ClusterSpec) -> str:
+    """The image that the ranks run."""
+    image = spec.image.build.tag if spec.image.build else spec.image.reference
+    if image is None:
+        raise ValueError("the spec has no image")  # models.ImageSpec refuses that
+    return image
+
+
+def weights_target(spec: ClusterSpec) -> str:
+    """Where the ranks see the weights' folder or the hub cache."""
+    default = paths.HUB_CACHE_TARGET if spec.weights.hub_cache else paths.PLAIN_WEIGHTS_TARGET
+    return spec.engine.container.weights_target or default
+
+
+def model_argument(spec: ClusterSpec, node: NodeFacts) -> str:
+    """The checkpoint as a rank names it. Raises BlockedError when a hub cache's commit is not known."""
+    if not spec.weights.hub_cache:
+        return weights_target(spec)
+    revision = spec.weights.revision
+    if len(revision) != 40 or set(revision) - set("0123456789abcdef"):
+        if node.revision is None:
+            raise BlockedError(
+                f"the commit of {spec.weights.repository} at {revision} is not known",
+                node=node.name,
+                remedy="download the weights first, or set weights.revision to a commit",
+            )
+        revision = node.revision
+    return f"{weights_target(spec)}/{paths.snapshot(spec, revision)}"
+
+
+def fabric_of(node: NodeFacts) -> FabricFacts:
+    """The node's fabric. Raises BlockedError when it is not known."""
+    if node.fabric is None:
+        raise BlockedError(
+            "no fabric address is known",
+            node=node.name,
+            remedy="plug the cable and give the fabric interface an IPv4 address, "
+            "or set the node's fabric.address, interface and hcas",
+        )
+    return node.fabric
+
+
+def gid_index(spec: ClusterSpec, node: NodeFacts) -> int | None:
+    """The RoCE v2 GID index to ask for; None leaves it to NCCL, as when a node's devices disagree."""
+    own = next(each.fabric.gid_index for each in spec.nodes if each.name == node.name)
+    if own is not None:
+        return own
+    return spec.fabric.gid_index if spec.fabric.gid_index is not None else fabric_of(node).gid_index
+
+
+def weights_mount(spec: ClusterSpec, node: NodeSpec, home: str) -> Mount:
+    """A plain folder is read-only; a hub cache is not, as in recipe B."""
+    source = paths.expand(paths.weights_directory(spec, node), home)
+    return Mount(source, weights_target(spec), read_only=not spec.weights.hub_cache)
+
+
+def cache_mounts(spec: ClusterSpec, node: NodeSpec, home: str) -> list[Mount]:
+    """Kernel caches that outlive the container, in the spec's order."""
+    root = paths.expand(paths.cache_directory(spec, node), home)
+    return [
+        Mount(root if folder == "." else f"{root}/{folder}", target)
+        for target, folder in spec.engine.container.caches.items()
+    ]
+
+
+def key_mount(spec: ClusterSpec, node: NodeSpec, home: str) -> Mount:
+    """The file that hands the key to the engine."""
+    state = paths.expand(paths.state_directory(spec, node), home)
+    return Mount(f"{state}/{paths.ENGINE_FILE}", paths.ENGINE_FILE_TARGET, read_only=True)
+
+
+def extra_mounts(settings: ContainerSettings, home: str) -> list[Mount]:
+    """The spec's own mounts."""
+    return [Mount(paths.expand(m.source, home), m.target, m.read_only) for m in settings.mounts]
+
+
+def options(settings: ContainerSettings) -> ContainerOptions:
+    """Container settings in the words of ``docker run``. Restarting is sparkop's own business."""
+    return ContainerOptions(
+        network="host",
+        ipc=settings.ipc,
+        privileged=settings.privileged,
+        gpus=settings.gpus,
+        shm_bytes=settings.shm,
+        ulimits=dict(settings.ulimits) or None,
+        devices=settings.devices,
+        capabilities=settings.capabilities,
+        cpuset=settings.cpuset or None,
+    )
+
+
+def offline_environment(offline: bool) -> dict[str, str]:
+    """No rank asks the hub."""
+    return {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"} if offline else {}
+
+
+def nccl_environment(spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
+    """NCCL's variables on one node of several: the spec's, then what detection found."""
+    settings = spec.engine.nccl
+    fabric = fabric_of(node)
+    found: dict[str, str | None] = {
+        "NCCL_IB_DISABLE": _number(settings.infiniband, invert=True),
+        "NCCL_IB_ROCE_VERSION_NUM": _number(settings.roce_version),
+        "NCCL_NET": settings.net,
+        "NCCL_NET_PLUGIN": settings.net_plugin,
+        "NCCL_IB_GID_INDEX": _number(gid_index(spec, node)),
+        "NCCL_IB_HCA": ",".join(fabric.hcas[: settings.devices]) or None,
+        "NCCL_IB_MERGE_NICS": _number(settings.merge_nics),
+        "NCCL_IB_TC": _number(settings.traffic_class),
+        "NCCL_SOCKET_IFNAME": fabric.interface,
+        "GLOO_SOCKET_IFNAME": fabric.interface,
+    }
+    return _given(found) | _process_environment(settings)
+
+
+def single_node_environment(spec: ClusterSpec) -> dict[str, str]:
+    """NCCL's variables where no fabric is used."""
+    return _process_environment(spec.engine.nccl)
+
+
+def _process_environment(settings: NcclSettings) -> dict[str, str]:
+    return _given(
+        {
+            "NCCL_NVLS_ENABLE": _number(settings.nvls),
+            "NCCL_CUMEM_ENABLE": _number(settings.cumem),
+            "NCCL_CROSS_NIC": _number(settings.cross_nic),
+            "NCCL_IGNORE_CPU_AFFINITY": _number(settings.ignore_cpu_affinity),
+            "NCCL_DEBUG": settings.debug,
+        }
+    )
+
+
+def preload_file(settings: NcclSettings) -> str | None:
+    """The node's NCCL library that would be loaded instead of the image's."""
+    return f"{settings.preload.directory}/{settings.preload.library}" if settings.preload else None
+
+
+def preloads(settings: NcclSettings, facts: Sequence[NodeFacts]) -> bool:
+    """Whether the nodes' NCCL is used: only when all have it, since two builds in one group do not mix."""
+    path = preload_file(settings)
+    return path is not None and all(path in node.present for node in facts)
+
+
+def preload(settings: NcclSettings, home: str) -> tuple[list[Mount], dict[str, str]]:
+    """Mount and environment of the node's NCCL."""
+    if settings.preload is None:
+        return [], {}
+    source = paths.expand(settings.preload.directory, home)
+    library = f"{paths.NCCL_TARGET}/{settings.preload.library}"
+    return [Mount(source, paths.NCCL_TARGET, read_only=True)], {"LD_PRELOAD": library}
+
+
+def _number(value: bool | int | None, *, invert: bool = False) -> str | None:
+    if value is None:
+        return None
+    return str(int(not value) if invert else int(value))
+
+
+def _given(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}

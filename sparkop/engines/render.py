@@ -1,0 +1,164 @@
+"""Spec and facts to one container a rank; as JSON and as docker command lines. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkop.engines import common, paths, sglang, vllm
+from sparkop.engines.base import Engine, NodeFacts, RankContainer, StateFile
+from sparkop.engines.words import repeated
+from sparkop.hosts.base import ContainerOptions
+from sparkop.spec.engines import VllmEngine
+from sparkop.spec.models import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What the ranks would run."""
+
+    ranks: tuple[RankContainer, ...]
+    warnings: tuple[str, ...]
+    """What the user should know, one sentence each."""
+    state_files: tuple[StateFile, ...]
+    """Files of the state directories that the ranks mount; their content is made on the nodes."""
+
+
+def engine_of(spec: ClusterSpec) -> Engine:
+    """The engine that the spec asks for."""
+    return vllm.Vllm() if isinstance(spec.engine, VllmEngine) else sglang.Sglang()
+
+
+def render(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> Rendering:
+    """One container a rank. ``facts`` are in the order of the spec's nodes.
+
+    Raises SpecError for what can't be rendered (a key among the arguments, too few names) and BlockedError
+    when a node's facts lack what its rank needs.
+    """
+    if [fact.name for fact in facts] != [node.name for node in spec.nodes]:
+        raise ValueError("facts must be of the spec's nodes, in their order")
+    common.refuse_secrets(spec)
+    engine = engine_of(spec)
+    files = [StateFile(spec.nodes[0].name, paths.ENGINE_FILE, 0o600)] if spec.api.key != "none" else []
+    return Rendering(
+        ranks=engine.ranks(spec, facts),
+        warnings=(*_repeated_flags(spec, facts), *_fabric_warnings(spec, facts)),
+        state_files=tuple(files),
+    )
+
+
+def _repeated_flags(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
+    module = vllm if isinstance(spec.engine, VllmEngine) else sglang
+    own = module.own_arguments(spec, facts, 0)
+    last = [] if isinstance(spec.engine, VllmEngine) else sglang.group_arguments(spec, facts, 0)
+    extra = [*spec.engine.extra_args, *spec.engine.head_extra_args]
+    warnings = [
+        f"{name} is given twice: engine.extraArgs wins over what the spec's fields say"
+        + ("" if name == given else f" ({given})")
+        for name, given in repeated(own, extra, module.ALIASES)
+    ]
+    return warnings + [
+        f"{name} in engine.extraArgs has no effect: sparkop gives {given} after it"
+        for name, given in repeated(last, extra, module.ALIASES)
+        if given in last
+    ]
+
+
+def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
+    warnings = []
+    if len(spec.nodes) > 1 and spec.engine.nccl.infiniband is not False:
+        warnings += [
+            f"{fact.name}: no one GID index fits all RDMA devices; NCCL_IB_GID_INDEX is left unset"
+            for fact in facts
+            if fact.fabric and fact.fabric.hcas and common.gid_index(spec, fact) is None
+        ]
+    wanted = common.preload_file(spec.engine.nccl)
+    missing = [fact.name for fact in facts if wanted and wanted not in fact.present]
+    if missing:
+        warnings.append(f"{wanted} is not on {', '.join(missing)}: every rank uses its image's own NCCL")
+    return warnings
+
+
+def as_json(rendering: Rendering) -> dict[str, Any]:
+    """The rendering as a JSON object."""
+    return {
+        "ranks": [_rank_json(rank) for rank in rendering.ranks],
+        "warnings": list(rendering.warnings),
+        "stateFiles": [
+            {"node": file.node, "path": file.path, "mode": f"{file.mode:04o}"}
+            for file in rendering.state_files
+        ],
+    }
+
+
+def _rank_json(rank: RankContainer) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "node": rank.node,
+        "container": rank.container,
+        "image": rank.image,
+        "entrypoint": None if rank.entrypoint is None else list(rank.entrypoint),
+        "arguments": list(rank.arguments),
+        "environment": dict(rank.environment),
+        "mounts": [
+            {"source": mount.source, "target": mount.target, "readOnly": mount.read_only}
+            for mount in rank.mounts
+        ],
+        "options": _options_json(rank.options),
+    }
+
+
+def _options_json(options: ContainerOptions) -> dict[str, Any]:
+    return {
+        "network": options.network,
+        "ipc": options.ipc,
+        "privileged": options.privileged,
+        "gpus": options.gpus,
+        "shmBytes": options.shm_bytes,
+        "ulimits": dict(options.ulimits or {}),
+        "devices": list(options.devices),
+        "capabilities": list(options.capabilities),
+        "cpuset": options.cpuset,
+        "restart": options.restart,
+    }
+
+
+def docker_command(rank: RankContainer) -> str:
+    """The container as a shell command. It holds no key: the engine reads that from a mounted file."""
+    lines = [
+        "docker run --detach --name " + shlex.quote(rank.container),
+        *_docker_options(rank.options),
+        *(f"-v {shlex.quote(_volume(m.source, m.target, m.read_only))}" for m in rank.mounts),
+        *(f"-e {shlex.quote(f'{name}={value}')}" for name, value in rank.environment.items()),
+    ]
+    entrypoint = list(rank.entrypoint or ())
+    if entrypoint:
+        lines.append("--entrypoint " + shlex.quote(entrypoint[0]))
+    return " \\\n  ".join([*lines, shlex.join([rank.image, *entrypoint[1:], *rank.arguments])])
+
+
+def _volume(source: str, target: str, read_only: bool) -> str:
+    return f"{source}:{target}" + (":ro" if read_only else "")
+
+
+def _docker_options(options: ContainerOptions) -> list[str]:
+    words = ["--gpus all"] if options.gpus else []
+    words.append(f"--network {options.network}")
+    words += [f"--ipc {options.ipc}"] if options.ipc else []
+    words += ["--privileged"] if options.privileged else []
+    words += [f"--ulimit {name}={limit}" for name, limit in (options.ulimits or {}).items()]
+    words += [f"--shm-size {_size(options.shm_bytes)}"] if options.shm_bytes else []
+    words += [f"--device {shlex.quote(device)}" for device in options.devices]
+    words += [f"--cap-add {shlex.quote(capability)}" for capability in options.capabilities]
+    words += [f"--cpuset-cpus {shlex.quote(options.cpuset)}"] if options.cpuset else []
+    words.append(f"--restart {options.restart}")
+    return words
+
+
+def _size(count: int) -> str:
+    for unit, letter in ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")):
+        if count % unit == 0:
+            return f"{count // unit}{letter}"
+    return str(count)
