@@ -1,0 +1,92 @@
+"""Run programs as the lab's controller: in the lab's network namespace, all else as it was.
+
+The program keeps its pid namespace, working folder and environment. In a mount namespace of its own it sees
+the lab's ~/.ssh (configuration, key, known hosts) and /etc/hosts, so that ssh and libraries find the hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sparkop.errors import UnreachableError
+from sparkop.lab.layout import (
+    INSIDE_VARIABLE,
+    MAX_HOSTS,
+    LabError,
+    LabPaths,
+    host_addresses,
+    host_names,
+    lab_name,
+)
+
+_ENTER = """
+set -e
+mount --bind "$1/hosts" /etc/hosts
+shift_to="$1/ssh"; shift
+while [ "$1" != -- ]; do mount --bind "$shift_to" "$1"; shift; done
+shift
+exec "$@"
+"""
+
+
+def inside() -> str | None:
+    """The lab whose network namespace this process is in."""
+    return os.environ.get(INSIDE_VARIABLE, "").partition(":")[0] or None
+
+
+def lab_of(names: Collection[str], addresses: Collection[str]) -> str | None:
+    """The lab that a spec's nodes belong to; None for nodes that are no lab's. Cheap when they are none.
+
+    addresses: what ssh is to connect to, for each node. They decide: a user's own machine may be called
+    spark-1, but not spark-1.lab. Raises UnreachableError when they are a lab's and that lab is not up.
+    """
+    if not addresses or not set(addresses) <= _lab_addresses():
+        return None
+    name = inside() or lab_name()
+    paths = LabPaths.of(name)
+    if not paths.config.exists():
+        raise UnreachableError(
+            f"{', '.join(sorted(names))}: hosts of lab {name!r}, which is not up", remedy="sparkop lab up"
+        )
+    return name
+
+
+def enter(lab: str, argv: Sequence[str]) -> NoReturn:
+    """Become ``argv`` inside the lab. Raises LabError when the lab is not up or this is not root."""
+    from sparkop.lab.lab import Lab
+
+    if os.geteuid() != 0:
+        raise LabError("entering the lab needs root", remedy=f"sudo {' '.join(argv)}")
+    command = command_inside(Lab.load(lab), argv)
+    os.execvpe(command[0], command, environment(lab))
+
+
+def environment(lab: str) -> dict[str, str]:
+    """The environment of programs inside the lab: this one's, and the mark that they are inside."""
+    from sparkop.lab.lab import Lab
+
+    return {**os.environ, INSIDE_VARIABLE: Lab.load(lab).inside}
+
+
+def command_inside(lab: object, argv: Sequence[str]) -> list[str]:
+    """``argv`` wrapped to run inside; to be run with ``environment``."""
+    from sparkop.lab.lab import Lab
+
+    assert isinstance(lab, Lab)
+    homes = {os.path.expanduser("~"), pwd.getpwuid(os.getuid()).pw_dir}  # ssh asks passwd, libraries ask HOME
+    folders = [Path(home, ".ssh") for home in sorted(homes)]
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [
+        "nsenter", "-t", str(lab.running()), "-n", "--", "unshare", "-m", "--propagation", "private", "--",
+        "sh", "-c", _ENTER, "sh", str(lab.paths.controller), *map(str, folders), "--", *argv,
+    ]  # fmt: skip
+
+
+def _lab_addresses() -> set[str]:
+    known = {address for host in host_names(MAX_HOSTS) for address in host_addresses(host).values()}
+    return known | {f"{host}.lab" for host in host_names(MAX_HOSTS)}

@@ -1,0 +1,1 @@
+"""Programs that run in the lab: standard library only, each a file of its own, started by path."""

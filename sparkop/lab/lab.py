@@ -1,0 +1,346 @@
+"""A lab: ``up`` makes it, ``Lab.load`` finds it, ``down`` removes it without a trace.
+
+What is up is read from the processes and control groups themselves. The files tell where to look, and are
+written before what they tell of is made; so ``down`` works after a crash at any point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from sparkop.lab import cgroups, hub, network, overlay, packages, registry, seed
+from sparkop.lab.cgroups import SERVICES, Cgroups
+from sparkop.lab.host import GONE_SECONDS, Host, listening
+from sparkop.lab.layout import (
+    HUB_PORT,
+    INSIDE_VARIABLE,
+    MAX_HOSTS,
+    REGISTRY_PORT,
+    LabError,
+    LabPaths,
+    host_index,
+    host_names,
+)
+from sparkop.lab.processes import kill, recall, remember, wait_for, with_environment
+from sparkop.lab.start import start_init
+
+GIB = 1 << 30
+DEFAULT_MEMORY_BYTES = 4 * GIB
+DEFAULT_DISK_BYTES = 24 * GIB
+LOCK_SECONDS = 180.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """What ``up`` was asked for, and where to find what it makes. Kept in lab.json."""
+
+    hosts: int = 2
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    disk_bytes: int = DEFAULT_DISK_BYTES
+    """Size of each host's disk; the file is sparse."""
+    shares: tuple[str, ...] = ()
+    """Folders of this machine that hosts see read-only at the same path."""
+    token: str = ""
+    wrapper: bool = False
+    """Whether runc is wrapped, because root here lacks CAP_SYS_RESOURCE."""
+    cgroups: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab that was brought up; its hosts may be on or off."""
+
+    paths: LabPaths
+    config: LabConfig
+    groups: Cgroups
+
+    @classmethod
+    def load(cls, name: str | None = None) -> Lab:
+        """The lab of that name (SPARKOP_LAB, else "default"). Raises LabError when it is not up."""
+        paths = LabPaths.of(name)
+        lab = _read(paths)
+        if lab is None or lab.pid is None:
+            raise LabError(f"lab {paths.name!r} is not up", remedy="sparkop lab up")
+        return lab
+
+    @property
+    def name(self) -> str:
+        return self.paths.name
+
+    @property
+    def pid(self) -> int | None:
+        """Process 1 of the lab; None when it is not up."""
+        return recall(self.paths.pids / "lab")
+
+    def running(self) -> int:
+        if (pid := self.pid) is None:
+            raise LabError(f"lab {self.name!r} is not up", remedy="sparkop lab up")
+        return pid
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(self.host(name) for name in host_names(self.config.hosts))
+
+    def host(self, name: str) -> Host:
+        """The host called ``name`` (or NAME.lab). Raises LabError when the lab has none of that name."""
+        index = host_index(name)
+        if index > self.config.hosts:
+            raise LabError(f"lab {self.name!r} has no {name}", remedy=f"it has {', '.join(host_names(self.config.hosts))}")
+        plain = host_names(index)[-1]
+        return Host(plain, self.paths.host(plain), self.paths.pids / plain, self.groups, self.config.memory_bytes)
+
+    def boot(self, name: str) -> None:
+        """Power a host on and wait until it is ready."""
+        host = self.host(name)
+        host.boot(self.running(), self.config.shares)
+        host.wait_ready()
+
+    def power_cut(self, name: str) -> None:
+        """End a host without notice; its disk stays."""
+        self.host(name).power_cut(self.running())
+
+    @property
+    def inside(self) -> str:
+        """Value of SPARKOP_LAB_INSIDE for processes that enter the lab's network namespace."""
+        return f"{self.name}:{self.config.token}"
+
+
+def up(name: str | None = None, config: LabConfig | None = None, say: Say = lambda _line: None) -> Lab:
+    """Bring a lab up, or find that it is: hosts that are off are booted.
+
+    Raises LabError when it runs with another number of hosts, or when something fails; then nothing stays.
+    """
+    asked = config or LabConfig()
+    if not 1 <= asked.hosts <= MAX_HOSTS:
+        raise LabError(f"{asked.hosts} hosts: a lab has 1 to {MAX_HOSTS}")
+    packages.check()
+    paths = LabPaths.of(name)
+    with _locked(paths):
+        lab = _read(paths)
+        if lab is not None and lab.pid is not None:
+            return _again(lab, asked, say)
+        _clear(paths, say)
+        try:
+            return _build(paths, asked, say)
+        except BaseException:
+            _clear(paths, say)
+            raise
+
+
+def down(name: str | None = None, say: Say = lambda _line: None) -> bool:
+    """Remove a lab and all that is left of it, whatever crashed. Returns whether there was anything."""
+    paths = LabPaths.of(name)
+    with _locked(paths):
+        return _clear(paths, say)
+
+
+def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
+    began = time.monotonic()
+    groups = cgroups.detect(paths.cgroup)
+    config = LabConfig(**{
+        **asdict(asked), "token": secrets.token_hex(8), "wrapper": not _may_raise_limits(),
+        "cgroups": cgroups.to_json(groups),
+    })  # fmt: skip
+    lab = Lab(paths, config, groups)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    paths.config.write_text(json.dumps(asdict(config)))
+    groups.create(SERVICES, None)
+    known = _make_keys(lab)
+    pid = _start_services(lab)
+    say(f"network, registry and hub ({time.monotonic() - began:.1f} s)")
+
+    def start(host: Host) -> None:
+        _prepare(lab, host, known)
+        host.boot(pid, config.shares)
+        host.wait_ready()
+        say(f"{host.name} ({time.monotonic() - began:.1f} s)")
+
+    with ThreadPoolExecutor(config.hosts) as pool:
+        list(pool.map(start, lab.hosts))
+    for port in (REGISTRY_PORT, HUB_PORT):
+        wait_for(lambda port=port: listening(pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")  # type: ignore[misc]
+    overlay.write(lab.paths, lab.config.hosts)
+    return lab
+
+
+def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:
+    if lab.config.hosts != asked.hosts:
+        raise LabError(f"lab {lab.name!r} is up with {lab.config.hosts} hosts, not {asked.hosts}",
+                       remedy="sparkop lab down, then up; or another name: --name")
+    for host in lab.hosts:
+        if host.pid is None:
+            lab.boot(host.name)
+            say(f"{host.name} booted")
+    say("already up")
+    return lab
+
+
+def _make_keys(lab: Lab) -> str:
+    """Keys of controller and hosts; returns known_hosts of all hosts."""
+    controller = lab.paths.controller
+    seed.make_key(controller / "ssh/id_ed25519", "lab controller")
+    seed.make_key(lab.paths.root / "node-key", "lab node")
+    keys = {
+        host.name: seed.make_key(host.paths.seed / "etc/ssh/ssh_host_ed25519_key", host.name) for host in lab.hosts
+    }
+    known = seed.known_hosts(keys)
+    (controller / "ssh/known_hosts").write_text(known)
+    (controller / "ssh/config").write_text(
+        "Host spark-* *.lab 10.77.0.* 10.78.0.* 10.79.0.*\n  User root\n  IdentityFile ~/.ssh/id_ed25519\n"
+    )
+    (controller / "ssh").chmod(0o700)
+    (controller / "hosts").write_text(seed.hosts_file())
+    return known
+
+
+def _prepare(lab: Lab, host: Host, known: str) -> None:
+    node_key, controller_key = lab.paths.root / "node-key", lab.paths.controller / "ssh/id_ed25519"
+    authorized = [key.with_name(key.name + ".pub").read_text() for key in (controller_key, node_key)]
+    seed.seed_files(host.paths.seed, host.name, authorized=authorized, node_key=node_key, known=known,
+                    wrapper=lab.config.wrapper)
+    host.make_disk(lab.config.disk_bytes)
+
+
+def _start_services(lab: Lab) -> int:
+    """Start the lab's process 1, its bridges, registry and hub."""
+    paths = lab.paths
+    services = {"registry": registry.prepare(paths), "hub": hub.prepare(paths)}
+    file = paths.root / "services.json"
+    file.write_text(json.dumps({"run": str(paths.root / "run"), "logs": str(paths.logs), "services": services}))
+    init = start_init(
+        lab.groups.placed(SERVICES, [
+            "unshare", "-m", "-n", "-p", "--fork", "--propagation", "private", "--mount-proc",
+            sys.executable, "-IS", str(seed.PROGRAMS / "lab_init.py"), str(file),
+        ]),
+        paths.logs / "console.log",
+    )  # fmt: skip
+    remember(paths.pids / "lab", init.pid)
+    network.lay_bridges(init.pid)
+    init.network_is_there()
+    return init.pid
+
+
+def _clear(paths: LabPaths, say: Say) -> bool:
+    lab = _read(paths)
+    groups = lab.groups if lab else _leftover_groups(paths)
+    found = paths.root.exists() or bool(groups and groups.processes())
+    if groups:
+        _end_processes(groups, lab)
+        _wait_loops(paths)
+        groups.remove()
+    if paths.root.exists():
+        shutil.rmtree(paths.root)
+    if found:
+        say("everything of the lab is gone")
+    return found
+
+
+def _end_processes(groups: Cgroups, lab: Lab | None) -> None:
+    end = time.monotonic() + GONE_SECONDS
+    if lab and lab.pid:
+        kill([lab.pid])  # the root of all pid namespaces: the kernel ends the rest
+    while True:
+        left = groups.processes()
+        if lab:
+            left += with_environment(f"{INSIDE_VARIABLE}={lab.inside}")
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise LabError(f"processes of the lab do not end: {left}", remedy="sparkop lab down again")
+        kill(left)
+        for host in host_names(MAX_HOSTS):
+            if groups.frozen(host):  # a frozen process takes its SIGKILL when it thaws
+                with contextlib.suppress(LabError):
+                    groups.freeze(host, False)
+        time.sleep(0.02)
+
+
+def _wait_loops(paths: LabPaths) -> None:
+    """The kernel frees a loop device a moment after the last process of its mount namespace."""
+
+    def mine() -> list[str]:
+        found = []
+        for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):
+                if file.read_text().startswith(f"{paths.root}/"):
+                    found.append(file.parts[3])
+        return found
+
+    wait_for(lambda: not mine(), GONE_SECONDS, "the end of the hosts' loop devices")
+
+
+def _leftover_groups(paths: LabPaths) -> Cgroups | None:
+    """Groups of a lab whose files are gone."""
+    try:
+        return cgroups.detect(paths.cgroup)
+    except LabError:
+        return None
+
+
+def _read(paths: LabPaths) -> Lab | None:
+    try:
+        data = json.loads(paths.config.read_text())
+        config = LabConfig(**{**data, "shares": tuple(data["shares"])})
+        return Lab(paths, config, cgroups.from_json(config.cgroups))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _locked(paths: LabPaths) -> Iterator[None]:
+    """One ``up`` or ``down`` of a lab at a time. Raises LabError after LOCK_SECONDS."""
+    try:
+        paths.state_root.mkdir(parents=True, exist_ok=True)
+        file = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise LabError(f"cannot write {paths.state_root}: {error.strerror}", remedy="run it as root") from None
+    try:
+        end = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    holder = os.pread(file, 32, 0).decode().strip()
+                    raise LabError(f"lab {paths.name!r}: another up or down (pid {holder}) does not end") from None
+                time.sleep(0.1)
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def _may_raise_limits() -> bool:
+    """Whether root here has CAP_SYS_RESOURCE (number 24)."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return bool(int(status["CapEff"], 16) & 1 << 24)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "4g", "512m" or a plain number. Raises ValueError."""
+    units = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
+    number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
+    return int(float(number) * unit)
+
+
+def engine_shares(paths: Sequence[str]) -> tuple[str, ...]:
+    """Absolute, existing folders to show to the hosts. Raises LabError for one that is not there."""
+    for path in paths:
+        if not Path(path).is_dir():
+            raise LabError(f"{path}: no such folder to share with the hosts")
+    return tuple(str(Path(path).absolute()) for path in paths)

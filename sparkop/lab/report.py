@@ -1,0 +1,68 @@
+"""What ``lab ps`` and ``lab logs`` show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparkop.lab.host import Host, docker_answers, listening
+from sparkop.lab.lab import Lab
+from sparkop.lab.layout import MANAGEMENT, LabError
+
+Row = dict[str, object]
+
+
+def report(lab: Lab) -> list[Row]:
+    """One row a host: name, state (up, starting, frozen, off), address, memory in bytes, pulled cables, pid."""
+    return [_row(host) for host in lab.hosts]
+
+
+def _row(host: Host) -> Row:
+    pid = host.pid
+    used, limit = host.groups.memory(host.name) if pid else (0, host.memory_bytes)
+    unplugged = sorted(file.name for file in host.paths.unplugged.glob("*"))
+    return {
+        "host": host.name,
+        "state": _state(host, pid),
+        "address": MANAGEMENT.address(int(host.name[-1])),
+        "memory_used": used,
+        "memory_limit": limit,
+        "unplugged": unplugged,
+        "pid": pid,
+    }
+
+
+def _state(host: Host, pid: int | None) -> str:
+    if pid is None:
+        return "off"
+    if host.groups.frozen(host.name):
+        return "frozen"
+    return "up" if listening(pid, 22) and docker_answers(pid) else "starting"
+
+
+def table(rows: list[Row]) -> str:
+    lines = [f"{'HOST':<10}{'STATE':<10}{'ADDRESS':<14}{'MEMORY':<16}UNPLUGGED"]
+    for row in rows:
+        memory = f"{_gib(row['memory_used'])}/{_gib(row['memory_limit'])} GiB"
+        unplugged = row["unplugged"]
+        assert isinstance(unplugged, list)
+        lines.append(f"{row['host']:<10}{row['state']:<10}{row['address']:<14}{memory:<16}{', '.join(unplugged)}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _gib(amount: object) -> str:
+    assert isinstance(amount, int)
+    return f"{amount / (1 << 30):.1f}"
+
+
+def tails(folder: Path, service: str | None, lines: int) -> str:
+    """The last lines of each log in a folder, or of one service. Raises LabError when there is none."""
+    files = sorted(folder.glob(f"{service or '*'}.log"))
+    if not files:
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.log"))) or "none"
+        raise LabError(f"no log {service or ''} in {folder}", remedy=f"logs there are: {known}")
+    text = []
+    for file in files:
+        if not service:
+            text.append(f"== {file.stem} ==\n")
+        text.append("".join(file.read_text(errors="replace").splitlines(keepends=True)[-lines:]))
+    return "".join(text)
