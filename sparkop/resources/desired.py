@@ -130,15 +130,14 @@ def _facts(
     fabric = fabric_facts(spec, node, document)
     if fabric is None and len(spec.nodes) > 1:
         return None
-    home = document.machine.home
     files = document.files or {}
     return NodeFacts(
         name=node.name,
-        home=home,
+        home=document.machine.home,
         fabric=fabric,
         cpu_count=document.machine.cpu_count,
         revision=getattr(outside.get("weights"), "revision", None),
-        present=frozenset(p for p in engine.optional_files(spec) if files.get(expand(p, home)) is not None),
+        present=frozenset(p for p in engine.optional_files(spec) if files.get(p) is not None),
     )
 
 

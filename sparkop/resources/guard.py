@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparkop.engines.common import image_reference
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
 from sparkop.resources.labels import ROLE_GUARD, common
 from sparkop.resources.stamped import hash_of, text_of
@@ -16,14 +17,6 @@ PROGRAM = "memguard.py"
 def guard_name(cluster: str) -> str:
     """Name of the guard's container."""
     return f"{cluster}-memguard"
-
-
-def image_reference(spec: ClusterSpec) -> str:
-    """The image that ranks and guard run, as docker knows it."""
-    if spec.image.build is not None:
-        return spec.image.build.tag
-    assert spec.image.reference is not None  # the spec has one of the two
-    return spec.image.reference
 
 
 def guard_container(spec: ClusterSpec, state: str) -> ContainerSpec | None:

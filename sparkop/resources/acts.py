@@ -1,0 +1,21 @@
+"""The effects of ``node/act.py`` that several resources use, in their words."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from sparkop.resources.base import Context
+
+
+def write_file(context: Context, node: str, path: str, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file whole (draft, fsync, rename), folders included. ``path``: absolute on the node."""
+    context.host(node).act(
+        "file.write",
+        {"path": path, "content": b64encode(content).decode(), "mode": mode},
+        context.fence(node),
+    )
+
+
+def remove_file(context: Context, node: str, path: str) -> None:
+    """Remove a file; absent is success."""
+    context.host(node).act("file.remove", {"path": path}, context.fence(node))

@@ -1,0 +1,85 @@
+"""The memory guard of every node: its container, running, with the asked floor (row A12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.hosts.base import Json
+from sparkop.hosts.document import Container, Document
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.compare import unread
+from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.guard import guard_name
+from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.stamped import changed_field, same
+from sparkop.spec.models import ClusterSpec, NodeSpec
+
+KIND = "memguard"
+GRACE = 3.0
+"""Seconds that the guard gets to end by itself."""
+
+
+class MemoryGuard:
+    """Replaced as remove and start, without touching the ranks."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        return {"labels": [f"sparkop.cluster={spec.name}"], "containers": [guard_name(spec.name)]}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        operations: list[Operation] = []
+        unknown: list[Unknown] = []
+        for node in desired.nodes.values():
+            document = observed.documents[node.name]
+            if document.docker is None:
+                unknown.append(unread(document, "docker", node.name, KIND))
+            else:
+                operations += _node(desired.spec.name, node, document)
+        return Difference(tuple(operations), unknown=tuple(unknown))
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        containers, fence = context.host(operation.node).containers, context.fence(operation.node)
+        if operation.action is Action.REMOVE:
+            containers.remove(str(operation.parameters["name"]), fence, grace=GRACE)
+            return
+        guard = context.desired.nodes[operation.node].guard
+        assert guard is not None  # planned only where one is wanted
+        containers.run(guard, fence)
+
+
+def _node(cluster: str, node: DesiredNode, document: Document) -> list[Operation]:
+    found = ours(document, cluster, ROLE_GUARD)
+    good = [c for c, stamp in found if _wrong(node, c, stamp) is None]
+    operations = []
+    for container, stamp in found:
+        if container in good[:1]:
+            continue
+        cause = _wrong(node, container, stamp) or Cause("guards", str(len(good)), "1")
+        resource = KIND if container.name == guard_name(cluster) else f"{KIND}/{container.name}"
+        operations.append(
+            Operation(Action.REMOVE, node.name, resource, cause, parameters={"name": container.name})
+        )
+    if node.guard is not None and not good:
+        cause = operations[-1].cause if operations else Cause("guard", "missing", "running")
+        needs = tuple(o.key for o in operations)
+        operations.append(Operation(Action.START, node.name, KIND, cause, needs=needs))
+    return operations
+
+
+def _wrong(node: DesiredNode, container: Container, stamp: Stamp) -> Cause | None:
+    """Why this guard has to go; None when it is as desired."""
+    if node.guard is None:
+        return Cause("guard", "running", "none: memory.guard.enabled is false")
+    if not same(node.guard, stamp.hash):
+        changed = changed_field(stamp.desired, node.guard.labels["sparkop.desired"])
+        return Cause(f"guard {changed[0]}", changed[1], changed[2]) if changed else Cause("hash", "other", "ours")
+    if not container.running:
+        return Cause("guard", container.state, "running")
+    return None

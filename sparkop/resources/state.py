@@ -1,0 +1,110 @@
+"""The state folder of the cluster on every node: who owns it, and the programs in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sparkop.hosts.base import Json
+from sparkop.hosts.document import Document
+from sparkop.resources.acts import write_file
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.compare import unread
+from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.guard import PROGRAM
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
+from sparkop.spec.models import ClusterSpec, NodeSpec
+
+KIND = "state"
+OWNER = "cluster.json"
+"""Says whose folder it is: two clusters must not share one."""
+
+
+class StateFiles:
+    """The owner's mark makes the folder; then the guard's program."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        return {"files": [PROGRAM]}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        operations: list[Operation] = []
+        blockers: list[Blocker] = []
+        unknown: list[Unknown] = []
+        for node in desired.nodes.values():
+            document = observed.documents[node.name]
+            missing = next((s for s in ("state", "files") if getattr(document, s) is None), None)
+            if missing is not None:
+                unknown.append(unread(document, missing, node.name, KIND))
+                continue
+            problem = document.error("state", OWNER)
+            if problem is not None:
+                unknown.append(Unknown(node.name, f"{OWNER}: {problem}", KIND))
+                continue
+            owner = _owner(document)
+            if owner not in (None, desired.spec.name):
+                blockers.append(_taken(node, str(owner), desired.spec.name))
+                continue
+            operations += _operations(desired.spec, node, document, owner)
+        return Difference(tuple(operations), tuple(blockers), tuple(unknown))
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        name = operation.resource.partition("/")[2]
+        folder = context.desired.nodes[operation.node].state
+        content = program() if name == PROGRAM else owner_mark(context.desired.spec.name)
+        write_file(context, operation.node, f"{folder}/{name}", content)
+
+
+def owner_mark(cluster: str) -> bytes:
+    """Content of ``cluster.json``."""
+    return json.dumps({"version": 1, "cluster": cluster}, sort_keys=True).encode() + b"\n"
+
+
+@cache
+def program() -> bytes:
+    """The guard's program, as this sparkop ships it."""
+    return files("sparkop.node").joinpath(PROGRAM).read_bytes()
+
+
+def _owner(document: Document) -> str | None:
+    mark = (document.state or {}).get(OWNER)
+    return str(mark["cluster"]) if isinstance(mark, dict) and "cluster" in mark else None
+
+
+def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
+    return Blocker(
+        node.name,
+        KIND,
+        Cause("stateDirectory", f"belongs to {owner}", f"belongs to {cluster}"),
+        f"{node.state} is the state folder of another cluster: give this one another stateDirectory",
+    )
+
+
+def _operations(spec: ClusterSpec, node: DesiredNode, document: Document, owner: str | None) -> list[Operation]:
+    operations = []
+    if owner is None:
+        mark = Operation(Action.CREATE, node.name, f"{KIND}/{OWNER}", Cause(node.state, "absent", "present"))
+        operations.append(mark)
+    if node.guard is not None:
+        found = (document.files or {}).get(PROGRAM)
+        wanted = hashlib.sha256(program()).hexdigest()
+        if found is None or found.sha256 != wanted:
+            operations.append(
+                Operation(
+                    Action.CREATE if found is None else Action.UPDATE,
+                    node.name,
+                    f"{KIND}/{PROGRAM}",
+                    Cause("sha256", "absent" if found is None else found.sha256[:12], wanted[:12]),
+                    needs=tuple(o.key for o in operations),
+                )
+            )
+    return operations
