@@ -1,0 +1,148 @@
+"""The programs of `sparkop.node`, packed to be run by a node's Python, and their framed answers.
+
+The remote command holds nothing but ``python3 -c 'import sys;exec(sys.stdin.buffer.read(N))'``: one pair of
+single quotes, without ``$``, backslash, ``!`` or newline, means the same in sh, bash, zsh, fish and csh. The
+program and its request follow on standard input, so nothing secret is in argv.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+
+PYTHON_OPTIONS = ("-I", "-S")
+"""Isolated, and without site-packages: the node's programs use the standard library only."""
+
+_LOADER = """\
+import sys, types
+package = types.ModuleType("node")
+package.__path__ = []
+sys.modules["node"] = package
+for name, source in {modules!r}:
+    module = types.ModuleType("node." + name)
+    module.__package__ = "node"
+    sys.modules["node." + name] = module
+    setattr(package, name, module)
+    exec(compile(source, "node/" + name + ".py", "exec"), module.__dict__)
+sys.exit(module.main(sys.stdin.buffer, sys.stdout.buffer))
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a node: what goes to standard input before the request."""
+
+    name: str
+    source: bytes
+
+    @property
+    def statement(self) -> str:
+        """The argument of ``python3 -c``."""
+        return f"import sys;exec(sys.stdin.buffer.read({len(self.source)}))"
+
+    @property
+    def command(self) -> str:
+        """The command line for a login shell, whichever it is."""
+        return f"python3 {' '.join(PYTHON_OPTIONS)} -c '{self.statement}'"
+
+
+@cache
+def program(*modules: str) -> Program:
+    """A program made of modules of `sparkop.node`, in the order of their imports; the last has ``main``."""
+    folder = resources.files("sparkop.node")
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
+    return Program(modules[-1], _LOADER.format(modules=sources).encode())
+
+
+def probe_program() -> Program:
+    """Reads everything observed (node/probe.py)."""
+    return program("wire", "engine", "gpus", "network", "probe")
+
+
+def act_program() -> Program:
+    """Performs one effect under the fence (node/act.py)."""
+    return program("wire", "lease", "act")
+
+
+def relay_program() -> Program:
+    """Passes standard input and output on to a TCP port of the node (node/relay.py)."""
+    return program("relay")
+
+
+def new_nonce() -> str:
+    """Tells this request's answer from any other's."""
+    return secrets.token_hex(16)
+
+
+def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
+    """The framed answer in what a program printed, start-up noise before and after it or not.
+
+    ``said``: standard error, for the message. Raises UnreachableError when there is no whole answer of
+    this request: half of one, an old one, or one of another.
+    """
+    found = re.search(rb"(?:^|\n)sparkop " + nonce.encode() + rb" (\d+)\n", output)
+    if found is None:
+        other = re.search(rb"(?:^|\n)sparkop [0-9a-f]+ \d+\n", output)
+        cause = "it answered another request" if other else "it gave no answer"
+        raise UnreachableError(
+            "The node's answer can't be read.", node=node, cause=cause, detail=_tail(said or output)
+        )
+    size = int(found[1])
+    payload, trailer = output[found.end() :][:size], output[found.end() + size :]
+    if len(payload) < size or not trailer.startswith(b"\nend " + nonce.encode() + b"\n"):
+        raise UnreachableError(
+            "The node's answer can't be read.",
+            node=node,
+            cause=f"it ended after {len(payload)} of {size} bytes",
+            detail=_tail(said),
+        )
+    try:
+        answer = json.loads(payload)
+    except ValueError as error:
+        raise UnreachableError(
+            "The node's answer can't be read.", node=node, cause=f"it is no JSON ({error})"
+        ) from error
+    if not isinstance(answer, dict):
+        raise UnreachableError("The node's answer can't be read.", node=node, cause="it is no JSON object")
+    return answer
+
+
+def parse_document(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
+    """A probe's document; its own nonce must be the request's too. Raises UnreachableError."""
+    document = parse_answer(output, nonce, node=node, said=said)
+    if document.get("nonce") != nonce:
+        raise UnreachableError(
+            "The node's answer can't be read.", node=node, cause="it answered another request"
+        )
+    return document
+
+
+def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
+    """Raise what an act's answer says went wrong; nothing when it went well."""
+    failure = answer.get("error")
+    if failure is None:
+        return
+    kind, message = failure.get("kind"), str(failure.get("message"))
+    if kind == "lease":
+        raise LeaseHeldError(
+            "Another sparkop writes to this cluster.",
+            node=node,
+            cause=message,
+            remedy="Wait until it has ended; `sparkop lease show` says who it is.",
+        )
+    if kind in ("docker", "os"):
+        raise BlockedError(f"The node could not do it: {message}", node=node)
+    raise SparkopError(f"The node's program failed: {message}", node=node, detail=failure.get("detail"))
+
+
+def _tail(output: bytes) -> str | None:
+    text = output.decode("utf-8", "replace").strip()
+    return text[-600:] or None

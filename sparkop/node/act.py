@@ -1,0 +1,362 @@
+"""One effect on a node, under the fence. Safe to repeat: an effect that is there already is success.
+
+Stdlib-only, Python 3.8 or newer; runs with the request on standard input::
+
+    {"version": 1, "nonce": "...", "action": "file.write", "arguments": {...},
+     "fence": {"cluster": "name", "holder": "...", "epoch": 3, "directory": "~/.sparkop/name"}}
+
+The answer is framed as the probe's: ``{"nonce", "result": {...}}``, or ``{"nonce", "error": {"kind",
+"message"}}`` with a kind of ``lease`` (the fence is stale: nothing was done), ``docker``, ``os``,
+``arguments`` or ``internal``.
+
+====================  ===============================================================================
+action                arguments (and result)
+====================  ===============================================================================
+lease.acquire         ``expected`` (what the contender saw, or null), ``info``, ``force`` (``lease``)
+lease.renew           (``lease``)
+lease.release         (``lease``)
+lease.check           (``lease``)
+lease.ask             ``info``: ask the holder to yield; needs no lease (``lease``)
+file.write            ``path``, ``content`` (base64), ``mode`` (``changed``)
+file.remove           ``path`` (``changed``)
+directory.ensure      ``path``, ``mode`` (``changed``)
+directory.remove      ``path``: below the state folder, or the folder itself (``changed``)
+key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}`` (``changed``)
+intent.write          ``document``, or null to remove it (``changed``)
+history.append        ``entry`` with an ``id``, ``limit`` (``changed``)
+container.run         ``name``, ``config``: the body of Docker's create (``id``, ``changed``)
+container.remove      ``name``, ``grace`` in seconds (``changed``)
+container.kill        ``name`` (``changed``)
+container.logs.keep   ``name``, ``path``, ``tail`` lines: kept owner-only (``bytes``)
+image.remove          ``reference`` (``changed``)
+====================  ===============================================================================
+
+Paths are absolute, start with ``~``, or are relative to the state folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+import struct
+import time
+from binascii import a2b_base64
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Callable, Iterator
+from urllib.parse import quote
+
+from . import lease, wire
+
+VERSION = 1
+MOST_LOG = 64 << 20
+
+
+class ArgumentsError(Exception):
+    """The request asks for something that this program does not do."""
+
+
+class Act:
+    """One request."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.action = str(request["action"])
+        self.arguments: dict[str, Any] = request.get("arguments") or {}
+        self.fence: dict[str, Any] = request["fence"]
+        self.folder = os.path.abspath(os.path.expanduser(self.fence["directory"]))
+        self.engine = wire.Engine(timeout=float(request.get("timeout") or 60.0))
+
+    def perform(self) -> dict[str, Any]:
+        """Do it. Raises LeaseError, EngineError, OSError, ArgumentsError."""
+        leases: dict[str, Callable[[], dict[str, Any]]] = {
+            "lease.acquire": lambda: lease.acquire(self.folder, self.fence, self.arguments),
+            "lease.renew": lambda: lease.renew(self.folder, self.fence),
+            "lease.release": lambda: lease.release(self.folder, self.fence),
+            "lease.check": lambda: lease.check(self.folder, self.fence),
+            "lease.ask": lambda: lease.ask(self.folder, self.fence, self.arguments),
+        }
+        if self.action in leases:
+            with lease.locked(self.folder):
+                return {"lease": leases[self.action]()}
+        steps: dict[str, Callable[[], dict[str, Any]]] = {
+            "file.write": self.file_write,
+            "file.remove": self.file_remove,
+            "directory.ensure": self.directory_ensure,
+            "directory.remove": self.directory_remove,
+            "key.ensure": self.key_ensure,
+            "intent.write": self.intent_write,
+            "history.append": self.history_append,
+            "container.run": self.container_run,
+            "container.kill": self.container_kill,
+            "container.logs.keep": self.container_logs_keep,
+            "image.remove": self.image_remove,
+        }
+        if self.action == "container.remove":  # waits between its steps, without the lock
+            return self.container_remove()
+        if self.action not in steps:
+            raise ArgumentsError("no action %s" % self.action)
+        with self.fenced():
+            return steps[self.action]()
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Nobody can take the lease away while this is held."""
+        with lease.locked(self.folder):
+            lease.check(self.folder, self.fence)
+            yield
+
+    def argument(self, name: str) -> Any:
+        try:
+            return self.arguments[name]
+        except KeyError:
+            raise ArgumentsError("%s needs %s" % (self.action, name)) from None
+
+    def path(self, name: str = "path") -> str:
+        return os.path.abspath(wire.expand(str(self.argument(name)), self.folder))
+
+    # Files
+
+    def file_write(self) -> dict[str, Any]:
+        content = a2b_base64(self.argument("content"))
+        return {"changed": put(self.path(), content, int(self.arguments.get("mode", 0o644)))}
+
+    def file_remove(self) -> dict[str, Any]:
+        try:
+            os.unlink(self.path())
+        except (FileNotFoundError, NotADirectoryError):
+            return {"changed": False}
+        return {"changed": True}
+
+    def directory_ensure(self) -> dict[str, Any]:
+        path, mode = self.path(), int(self.arguments.get("mode", 0o755))
+        if os.path.isdir(path):
+            if "mode" not in self.arguments or stat.S_IMODE(os.stat(path).st_mode) == mode:
+                return {"changed": False}
+        else:
+            os.makedirs(path, exist_ok=True)
+        os.chmod(path, mode)
+        return {"changed": True}
+
+    def directory_remove(self) -> dict[str, Any]:
+        path = self.path()
+        if os.path.realpath(path) != path or os.path.commonpath([path, self.folder]) != self.folder:
+            raise ArgumentsError("%s is not below the state folder" % path)
+        if not os.path.isdir(path):
+            return {"changed": False}
+        shutil.rmtree(path)
+        return {"changed": True}
+
+    def key_ensure(self) -> dict[str, Any]:
+        """Make the key once, and the file that hands it to the engine; the key itself is never answered."""
+        path = self.path()
+        key = key_of(path)
+        made = key is None
+        if key is None:
+            key = secrets.token_urlsafe(32)
+            put(path, key.encode() + b"\n", 0o600)
+        os.chmod(path, 0o600)
+        config = self.arguments.get("config")
+        handed = False
+        if config:
+            text = str(config["template"]).replace("{key}", key)
+            handed = put(wire.expand(str(config["path"]), self.folder), text.encode(), 0o600)
+        return {"changed": made or handed}
+
+    def intent_write(self) -> dict[str, Any]:
+        path, document = os.path.join(self.folder, "intent.json"), self.argument("document")
+        if document is None:
+            if not os.path.exists(path):
+                return {"changed": False}
+            os.unlink(path)
+            return {"changed": True}
+        return {"changed": put(path, json.dumps(document, sort_keys=True).encode() + b"\n", 0o644)}
+
+    def history_append(self) -> dict[str, Any]:
+        entry, limit = self.argument("entry"), int(self.arguments.get("limit", 200))
+        path = os.path.join(self.folder, "history.json")
+        entries: list[Any] = []
+        try:
+            with open(path, encoding="utf-8") as stream:
+                entries = json.load(stream)["entries"]
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError):
+            os.replace(path, path + ".damaged")
+        if any(isinstance(e, dict) and e.get("id") == entry["id"] for e in entries):
+            return {"changed": False}
+        document = {"version": 1, "entries": (entries + [entry])[-limit:]}
+        return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o644)}
+
+    # Containers
+
+    def container(self) -> dict[str, Any] | None:
+        """The container as inspected; None when there is none of that name."""
+        try:
+            found = self.engine.json("GET", self.container_path("/json"))
+        except wire.EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found if isinstance(found, dict) else None
+
+    def container_path(self, rest: str = "") -> str:
+        return "/containers/%s%s" % (quote(str(self.argument("name")), safe=""), rest)
+
+    def container_run(self) -> dict[str, Any]:
+        config = self.argument("config")
+        for mount in (config.get("HostConfig") or {}).get("Mounts") or ():
+            mount["Source"] = wire.expand(mount["Source"], self.folder)
+        found = self.container()
+        if found is None:
+            name = quote(str(self.argument("name")), safe="")
+            created = self.engine.json("POST", "/containers/create?name=%s" % name, config)["Id"]
+        else:
+            created = found["Id"]
+            carried = (found.get("Config") or {}).get("Labels") or {}
+            if any(carried.get(key) != value for key, value in (config.get("Labels") or {}).items()):
+                raise wire.EngineError(409, "another container is called %s" % self.argument("name"))
+            if found["State"]["Status"] != "created":
+                return {"id": created, "changed": False}
+        try:
+            self.engine.request("POST", "/containers/%s/start" % created)
+        except (wire.EngineError, OSError):
+            self.discard(created)
+            raise
+        return {"id": created, "changed": True}
+
+    def discard(self, created: str) -> None:
+        """A container that could not be started must not stand in the way of the next try."""
+        try:
+            if self.engine.json("GET", "/containers/%s/json" % created)["State"]["Status"] == "created":
+                self.engine.request("DELETE", "/containers/%s?v=1" % created)
+        except (wire.EngineError, OSError):
+            pass
+
+    def container_kill(self) -> dict[str, Any]:
+        return {"changed": self.signal("KILL")}
+
+    def signal(self, name: str) -> bool:
+        """Send a signal; False when there is no such container or it does not run."""
+        try:
+            self.engine.request("POST", self.container_path("/kill?signal=%s" % name))
+        except wire.EngineError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    def container_remove(self) -> dict[str, Any]:
+        """Stop and remove. The lock is free while the container takes its time, for the lease to be renewed."""
+        grace = float(self.arguments.get("grace", 10.0))
+        with self.fenced():
+            found = self.container()
+            if found is None:
+                return {"changed": False}
+            stopping = self.signal((found.get("Config") or {}).get("StopSignal") or "TERM")
+        if stopping and grace > 0:
+            self.wait_stopped(grace)
+        with self.fenced():
+            self.delete("/containers/%s?force=1&v=1" % found["Id"])
+        self.wait_gone(found["Id"])
+        return {"changed": True}
+
+    def delete(self, path: str) -> bool:
+        try:
+            self.engine.request("DELETE", path)
+        except wire.EngineError as error:
+            if error.status == 404:
+                return False
+            if not (error.status == 409 and "already in progress" in error.text):
+                raise
+        return True
+
+    def wait_stopped(self, seconds: float) -> None:
+        try:
+            self.engine.request("POST", self.container_path("/wait"), timeout=seconds)
+        except (OSError, wire.EngineError):
+            return  # still running, or gone meanwhile
+
+    def wait_gone(self, identifier: str) -> None:
+        """Removal can go on for a while after the engine has answered."""
+        end = time.monotonic() + self.engine.timeout
+        while True:
+            try:
+                self.engine.request("GET", "/containers/%s/json" % identifier)
+            except wire.EngineError as error:
+                if error.status == 404:
+                    return
+                raise
+            if time.monotonic() > end:
+                raise wire.EngineError(500, "container %s is still there" % self.argument("name"))
+            time.sleep(0.1)
+
+    def container_logs_keep(self) -> dict[str, Any]:
+        found = self.container()
+        if found is None:
+            return {"bytes": 0}
+        tail = int(self.arguments.get("tail", 10000))
+        raw = self.engine.request(
+            "GET", self.container_path("/logs?stdout=1&stderr=1&timestamps=1&tail=%d" % tail)
+        )
+        text = raw if (found.get("Config") or {}).get("Tty") else b"".join(log_parts(raw))
+        put(self.path(), text[-MOST_LOG:], 0o600)
+        return {"bytes": min(len(text), MOST_LOG)}
+
+    def image_remove(self) -> dict[str, Any]:
+        return {"changed": self.delete("/images/%s" % self.argument("reference"))}
+
+
+def log_parts(raw: bytes) -> Iterator[bytes]:
+    """The payloads of a multiplexed log: 8 bytes of stream and length before each."""
+    while len(raw) >= 8:
+        size = struct.unpack_from(">I", raw, 4)[0]
+        yield raw[8 : 8 + size]
+        raw = raw[8 + size :]
+
+
+def key_of(path: str) -> str | None:
+    """The key in a file; None when there is none (an empty file is none)."""
+    try:
+        with open(path, encoding="ascii") as stream:
+            return stream.read().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def put(path: str, content: bytes, mode: int) -> bool:
+    """Make the file what is asked for, whole, folders included. False when it was already."""
+    try:
+        with open(path, "rb") as stream:
+            same = stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == mode
+            if same and stream.read(len(content) + 1) == content:
+                return False
+    except (FileNotFoundError, NotADirectoryError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    lease.replace_file(path, content, mode)
+    return True
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Perform a request; what went wrong is part of the answer."""
+    kinds = ((lease.LeaseError, "lease"), (wire.EngineError, "docker"), (OSError, "os"))
+    try:
+        return {"result": Act(request).perform()}
+    except ArgumentsError as error:
+        return {"error": {"kind": "arguments", "message": str(error)}}
+    except Exception as error:
+        kind = next((name for kind, name in kinds if isinstance(error, kind)), "internal")
+        message = wire.describe(error) if kind in ("os", "internal") else str(error)
+        failure: dict[str, Any] = {"kind": kind, "message": message}
+        if isinstance(error, lease.LeaseError):
+            failure["lease"] = error.lease
+        return {"error": failure}
+
+
+def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    request = wire.read_request(stdin)
+    wire.write_answer(
+        stdout, request["nonce"], {"version": VERSION, "nonce": request["nonce"], **answer(request)}
+    )
+    return 0

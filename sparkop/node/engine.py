@@ -1,0 +1,137 @@
+"""What is observed of a node's Docker engine: its settings, our containers, the images asked for.
+
+Stdlib-only, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Iterator
+
+from . import wire
+
+Json = Any
+
+
+def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dict[str, Any]:
+    """The document's ``docker``. Parts that fail go to ``errors`` as ``docker:part``.
+
+    Raises OSError when there is no engine, or none that answers.
+    """
+    engine = wire.Engine(timeout=timeout)
+    info: dict[str, Any] = {}
+
+    def ask_info() -> None:  # the slowest call of all
+        try:
+            info.update(engine.json("GET", "/info"))
+        except Exception as error:
+            errors["docker:info"] = wire.describe(error)
+
+    asking = threading.Thread(target=ask_info, daemon=True)
+    asking.start()
+    try:
+        version = engine.json("GET", "/version")
+    except OSError:
+        asking.join()
+        errors.pop("docker:info", None)  # there is one cause: no engine answers
+        raise
+    found = {
+        "version": version.get("Version"),
+        "api_version": version.get("ApiVersion"),
+        "containers": containers(
+            engine, request.get("labels") or (), set(request.get("containers") or ()), errors
+        ),
+        "images": images(engine, request.get("images") or (), errors),
+    }
+    asking.join()
+    found.update(settings(info))
+    return found
+
+
+def containers(engine: wire.Engine, labels: Any, names: set[str], errors: dict[str, str]) -> list[Json]:
+    """Containers that carry any of the labels or have one of the names."""
+    if not labels and not names:
+        return []
+    ours = []
+    for entry in engine.json("GET", "/containers/json?all=1"):
+        carried = entry.get("Labels") or {}
+        called = {name.lstrip("/") for name in entry.get("Names") or ()}
+        if called & names or any(carries(carried, label) for label in labels):
+            ours.append((entry["Id"], "/containers/%s/json" % entry["Id"]))
+    return [container(answer) for _, answer in ask(engine, ours, errors) if answer is not None]
+
+
+def images(engine: wire.Engine, references: Any, errors: dict[str, str]) -> dict[str, Json]:
+    """By reference; None for an image that is not here."""
+    questions = [(reference, "/images/%s/json" % reference) for reference in references]
+    return {reference: image(answer) for reference, answer in ask(engine, questions, errors)}
+
+
+def ask(
+    engine: wire.Engine, questions: list[tuple[str, str]], errors: dict[str, str]
+) -> Iterator[tuple[str, Json]]:
+    """GETs by name; None for what does not exist. One that fails is an error of its own."""
+    for name, path in questions:
+        try:
+            yield name, engine.json("GET", path)
+        except wire.EngineError as error:
+            if error.status == 404:
+                yield name, None
+            else:
+                errors["docker:%s" % name] = wire.describe(error)
+
+
+def carries(labels: dict[str, str], wanted: str) -> bool:
+    key, equals, value = wanted.partition("=")
+    return key in labels and (not equals or labels[key] == value)
+
+
+def container(answer: dict[str, Any]) -> dict[str, Any]:
+    """A container, as inspected. Environment and arguments stay out: they can hold secrets."""
+    state, config = answer.get("State") or {}, answer.get("Config") or {}
+    host = answer.get("HostConfig") or {}
+    status = str(state.get("Status"))
+    ended = status in ("exited", "dead")
+    return {
+        "id": answer["Id"],
+        "name": answer["Name"].lstrip("/"),
+        "image": config.get("Image") or "",
+        "image_id": answer.get("Image") or "",
+        "labels": config.get("Labels") or {},
+        "state": status,
+        "exit_code": state.get("ExitCode") if ended else None,
+        "oom_killed": bool(state.get("OOMKilled")),
+        "started_at": moment(state.get("StartedAt")),
+        "finished_at": moment(state.get("FinishedAt")),
+        "restart_policy": (host.get("RestartPolicy") or {}).get("Name") or "no",
+        "error": state.get("Error") or None,
+        "pid": state.get("Pid") or None,
+    }
+
+
+def moment(text: str | None) -> str | None:
+    """Docker writes year 1 for never."""
+    return None if not text or text.startswith("0001-") else text
+
+
+def image(answer: Json) -> dict[str, Any] | None:
+    if answer is None:
+        return None
+    return {
+        "id": answer["Id"],
+        "digests": answer.get("RepoDigests") or [],
+        "labels": (answer.get("Config") or {}).get("Labels") or {},
+        "size": answer.get("Size") or 0,
+    }
+
+
+def settings(info: dict[str, Any]) -> dict[str, Any]:
+    status = [" ".join(map(str, pair)) for pair in info.get("DriverStatus") or ()]
+    return {
+        "root": info.get("DockerRootDir"),
+        "driver": info.get("Driver"),
+        "snapshotter": any("io.containerd.snapshotter" in line for line in status),
+        "cgroup_version": info.get("CgroupVersion"),
+        "runtimes": sorted(info.get("Runtimes") or ()),
+        "default_runtime": info.get("DefaultRuntime"),
+    }

@@ -1,0 +1,167 @@
+"""The lease of a cluster on a node: who may write, by ``lease.json`` and a file lock in the state folder.
+
+Stdlib-only, Python 3.8 or newer. The node never judges time: it compares and sets. A contender that has
+watched the heartbeat stand still, by its own monotonic clock, names what it saw (``expected``); the lease
+changes hands only when that is still what is there. Epochs only grow; a released lease keeps its epoch::
+
+    {"version": 1, "cluster": "name", "holder": "...", "epoch": 3, "heartbeat": 17, "released": false,
+     "info": {"host": "...", "command": "apply"}, "wanted": null | {"holder": "...", "info": {...}}}
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+NAME = "lease.json"
+LOCK = ".lock"
+
+
+class LeaseError(Exception):
+    """The writer does not hold the lease; ``lease`` is what is there."""
+
+    def __init__(self, message: str, lease: dict[str, Any] | None) -> None:
+        super().__init__(message)
+        self.lease = lease
+
+
+@contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Hold the state folder's lock; every writer on this node takes it for each single effect."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: str) -> dict[str, Any] | None:
+    """The lease; None when there was never one. Raises LeaseError when the file is damaged."""
+    try:
+        with open(os.path.join(folder, NAME), encoding="utf-8") as stream:
+            lease = json.load(stream)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise LeaseError("%s is damaged (%s)" % (NAME, error), None) from error
+    if not isinstance(lease, dict) or not isinstance(lease.get("epoch"), int):
+        raise LeaseError("%s is damaged" % NAME, None)
+    return lease
+
+
+def write(folder: str, lease: dict[str, Any]) -> None:
+    replace_file(os.path.join(folder, NAME), json.dumps(lease, sort_keys=True).encode() + b"\n", 0o600)
+
+
+def check(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+    """The lease, when the fence is its holder's and of its epoch. Raises LeaseError."""
+    lease = read(folder)
+    if lease is None:
+        raise LeaseError("nobody holds the lease", None)
+    if lease.get("cluster") != fence["cluster"]:
+        raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
+    if lease.get("holder") != fence["holder"] or lease["epoch"] != fence["epoch"] or lease.get("released"):
+        raise LeaseError(describe(lease), lease)
+    return lease
+
+
+def acquire(folder: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take a lease that is free, or that still is what ``expected`` says. Taking it twice is success."""
+    force = bool(arguments.get("force"))
+    try:
+        lease = read(folder)
+    except LeaseError:
+        if not force:
+            raise
+        lease = None
+    if lease is not None:
+        mine = lease.get("holder") == fence["holder"]
+        if mine and lease["epoch"] == fence["epoch"] and not lease.get("released"):
+            return lease
+        if lease.get("cluster") != fence["cluster"]:
+            raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
+        if fence["epoch"] <= lease["epoch"]:
+            raise LeaseError("epoch %d is past: %s" % (fence["epoch"], describe(lease)), lease)
+        if not (mine or force or lease.get("released") or is_expected(lease, arguments.get("expected"))):
+            raise LeaseError(describe(lease), lease)
+    taken = {
+        "version": 1,
+        "cluster": fence["cluster"],
+        "holder": fence["holder"],
+        "epoch": fence["epoch"],
+        "heartbeat": 0,
+        "released": False,
+        "info": arguments.get("info") or {},
+        "wanted": None,
+    }
+    write(folder, taken)
+    return taken
+
+
+def renew(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+    """Count the heartbeat on. The answer's ``wanted`` tells of somebody who asks for the lease."""
+    lease = check(folder, fence)
+    lease["heartbeat"] = int(lease.get("heartbeat") or 0) + 1
+    write(folder, lease)
+    return lease
+
+
+def release(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+    """Give it back; done by this holder before is success."""
+    lease = read(folder)
+    if lease is not None and lease.get("released") and lease.get("holder") == fence["holder"]:
+        return lease
+    lease = check(folder, fence)
+    lease["released"] = True
+    lease["wanted"] = None
+    write(folder, lease)
+    return lease
+
+
+def ask(folder: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Ask the holder to yield; it sees that when it renews. Nothing to ask for when the lease is free."""
+    lease = read(folder)
+    if lease is None:
+        return {}
+    if not lease.get("released") and lease.get("holder") != fence["holder"]:
+        lease["wanted"] = {"holder": fence["holder"], "info": arguments.get("info") or {}}
+        write(folder, lease)
+    return lease
+
+
+def is_expected(lease: dict[str, Any], expected: Any) -> bool:
+    """Whether the lease has not moved since a contender read it."""
+    keys = ("holder", "epoch", "heartbeat")
+    return isinstance(expected, dict) and all(lease.get(key) == expected.get(key) for key in keys)
+
+
+def describe(lease: dict[str, Any]) -> str:
+    if lease.get("released"):
+        return "the lease of epoch %d was given back" % lease["epoch"]
+    return "held by %s, epoch %d" % (lease.get("holder"), lease["epoch"])
+
+
+def replace_file(path: str, content: bytes, mode: int) -> None:
+    """Write a file whole: draft beside it, fsync, rename. The draft has one name, so none is left over."""
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, ".%s.draft" % name)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, mode)
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(draft, path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,321 @@
+"""Everything that is observed on a node, as one JSON document. Reads only.
+
+Stdlib-only, Python 3.8 or newer; runs with the request on standard input. By sysfs, /proc, netlink and
+Docker's socket: no subprocess, except nvidia-smi when ``gpu`` is asked for.
+
+Request (all but ``nonce`` may be left out)::
+
+    {"version": 1, "nonce": "...", "sections": ["machine", ...],   # None: all that have something to read
+     "cluster": "name", "state": "~/.sparkop/name",
+     "files": ["path"],            # hashed; relative to the state folder, or ~, or absolute
+     "contents": ["path"],         # returned as base64: never part of what is recorded
+     "disk": ["path"], "tools": ["rsync"],
+     "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
+     "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
+     "ports": [8000], "peers": ["192.168.100.11"], "gpu": false, "timeout": 5.0}
+
+A container is told of when it carries any of the labels (``key`` or ``key=value``) or has one of the names.
+The document is described by hosts/document.py. What could not be read is in ``errors`` under its section,
+or under ``section:item``, and is then missing from the document: unknown, never empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import threading
+import time
+from binascii import b2a_base64
+from typing import Any, BinaryIO, Callable
+
+from . import engine, gpus, network, wire
+from .wire import maybe, read_text
+
+VERSION = 1
+LARGEST_FILE = 64 << 20
+TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
+MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+Json = Any
+
+
+class Probe:
+    """One pass over the node."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.errors: dict[str, str] = {}
+        self.timeout = float(request.get("timeout") or 5.0)
+
+    def document(self) -> dict[str, Any]:
+        """Read every section asked for. Docker and nvidia-smi run beside the rest."""
+        sections: dict[str, Callable[[], Json]] = {
+            "machine": machine,
+            "tools": lambda: tools(self.asked("tools") or TOOLS),
+            "memory": memory,
+            "fabric": lambda: network.fabric(self.asked("peers")),
+            "disk": lambda: self.each("disk", disk),
+            "files": lambda: self.each("files", lambda path: file_fact(self.path(path))),
+            "contents": lambda: self.each("contents", lambda path: contents(self.path(path))),
+            "state": self.state,
+            "weights": lambda: weights(self.request["weights"], self.ledger()),
+            "ports": lambda: network.ports(self.asked("ports")),
+        }
+        beside: dict[str, Callable[[], Json]] = {
+            "docker": lambda: engine.read(self.request, self.timeout, self.errors),
+            "gpu": lambda: gpus.gpu(self.timeout),
+        }
+        document: dict[str, Any] = {"version": VERSION, "nonce": self.request["nonce"]}
+        threads = [
+            threading.Thread(target=self.read, args=(name, beside[name], document), daemon=True)
+            for name in beside
+            if self.wanted(name)
+        ]
+        for thread in threads:
+            thread.start()
+        for name, read in sections.items():
+            if self.wanted(name):
+                self.read(name, read, document)
+        for thread in threads:
+            thread.join()
+        document["errors"] = self.errors
+        return document
+
+    def wanted(self, section: str) -> bool:
+        only = self.request.get("sections")
+        if only is not None:
+            return section in only
+        optional = {"contents": "contents", "weights": "weights", "gpu": "gpu", "state": "state"}
+        return section not in optional or bool(self.request.get(optional[section]))
+
+    def read(self, name: str, section: Callable[[], Json], document: dict[str, Any]) -> None:
+        try:
+            document[name] = section()
+        except Exception as error:
+            self.errors[name] = wire.describe(error)
+
+    def asked(self, key: str) -> list[Any]:
+        return list(self.request.get(key) or ())
+
+    def path(self, path: str) -> str:
+        return wire.expand(path, self.request.get("state"))
+
+    def each(self, section: str, read: Callable[[str], Json]) -> dict[str, Json]:
+        """One entry a requested path; an item that fails is an error of its own."""
+        found = {}
+        for item in self.asked(section):
+            try:
+                found[item] = read(item)
+            except Exception as error:
+                self.errors["%s:%s" % (section, item)] = wire.describe(error)
+        return found
+
+    def state(self) -> dict[str, Json]:
+        """The JSON files of the state folder, by name."""
+        folder = os.path.expanduser(self.request["state"])
+        try:
+            names = sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return {}
+        found = {}
+        for name in names:
+            if name.endswith(".json") and not name.startswith("."):
+                try:
+                    found[name] = read_json(os.path.join(folder, name))
+                except Exception as error:
+                    self.errors["state:%s" % name] = wire.describe(error)
+        return found
+
+    def ledger(self) -> dict[str, Any]:
+        """Verified files by real path, as node/transfer keeps them. A broken ledger proves nothing."""
+        if not self.request.get("state"):
+            return {}
+        path = os.path.join(os.path.expanduser(self.request["state"]), "ledger", "weights.json")
+        try:
+            entries = read_json(path)["files"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return entries if isinstance(entries, dict) else {}
+
+
+def read_json(path: str) -> Json:
+    return json.loads(read_text(path))
+
+
+def machine() -> dict[str, Any]:
+    import grp
+    import pwd
+
+    uid = os.getuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    groups = []
+    for gid in sorted({os.getegid(), *os.getgroups()}):
+        try:
+            groups.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            groups.append(str(gid))
+    listed_groups = []
+    for line in (maybe("/etc/group") or "").splitlines():
+        fields = line.split(":")
+        if len(fields) == 4 and user in fields[3].split(","):
+            listed_groups.append(fields[0])
+    system = os.uname()
+    release = dict(
+        line.split("=", 1) for line in (maybe("/etc/os-release") or "").splitlines() if "=" in line
+    )
+    product = maybe("/sys/class/dmi/id/product_name") or maybe("/proc/device-tree/model")
+    return {
+        "hostname": system.nodename,
+        "machine_id": read_text("/etc/machine-id").strip(),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id").strip(),
+        "arch": system.machine,
+        "kernel": system.release,
+        "os": release.get("PRETTY_NAME", "").strip('"') or None,
+        "cmdline": maybe("/proc/cmdline"),
+        "uptime_s": float(read_text("/proc/uptime").split()[0]),
+        "time_s": time.time(),
+        "home": os.path.expanduser("~"),
+        "user": user,
+        "uid": uid,
+        "groups": groups,
+        "pending_groups": sorted(set(listed_groups) - set(groups)),
+        "cpu_count": len(os.sched_getaffinity(0)),
+        "product": product.rstrip("\0") if product else None,
+        "reboot_required": os.path.exists("/var/run/reboot-required"),
+    }
+
+
+def tools(names: Any) -> dict[str, str | None]:
+    folders = [f for f in os.environ.get("PATH", "").split(os.pathsep) if f]
+    folders += [f for f in MORE_PATH if f not in folders]
+    found: dict[str, str | None] = {"python": "%d.%d.%d" % sys.version_info[:3]}
+    for name in names:
+        candidates = (os.path.join(folder, name) for folder in folders)
+        found[name] = next((c for c in candidates if os.path.isfile(c) and os.access(c, os.X_OK)), None)
+    return found
+
+
+def memory() -> dict[str, int | None]:
+    figures = {}
+    for line in read_text("/proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        if rest.strip():
+            figures[name] = int(rest.split()[0]) * 1024
+    return {
+        "total": figures["MemTotal"],
+        "available": figures["MemAvailable"],
+        "free": figures["MemFree"],
+        "buffers": figures.get("Buffers", 0),
+        "cached": figures.get("Cached", 0),
+        "swap_total": figures.get("SwapTotal", 0),
+        "swap_free": figures.get("SwapFree", 0),
+        "cma_total": figures.get("CmaTotal"),
+        "cma_free": figures.get("CmaFree"),
+    }
+
+
+def disk(path: str) -> dict[str, Any]:
+    """The file system of the path, or of its nearest folder that exists."""
+    place = os.path.realpath(wire.expand(path))
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    figures = os.statvfs(place)
+    return {
+        "path": place,
+        "total": figures.f_blocks * figures.f_frsize,
+        "free": figures.f_bavail * figures.f_frsize,
+        "inodes_free": figures.f_favail,
+        "device": os.stat(place).st_dev,
+    }
+
+
+def file_fact(path: str) -> dict[str, Any] | None:
+    import hashlib
+
+    try:
+        with open(path, "rb") as stream:
+            facts = os.fstat(stream.fileno())
+            return {
+                "size": facts.st_size,
+                "mode": stat.S_IMODE(facts.st_mode),
+                "uid": facts.st_uid,
+                "sha256": hashlib.sha256(whole(stream, path, facts.st_size)).hexdigest(),
+            }
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def contents(path: str) -> str | None:
+    try:
+        with open(path, "rb") as stream:
+            return b2a_base64(whole(stream, path, os.fstat(stream.fileno()).st_size), newline=False).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def whole(stream: BinaryIO, path: str, size: int) -> bytes:
+    if size > LARGEST_FILE:
+        raise ValueError("%s is larger than %d MiB" % (path, LARGEST_FILE >> 20))
+    return stream.read(LARGEST_FILE)
+
+
+def weights(wanted: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
+    """Compare the wanted files with the ledger by stat alone. Size is never taken for proof."""
+    directory = os.path.realpath(wire.expand(wanted["directory"]))
+    found: dict[str, Any] = {
+        "directory": directory,
+        "exists": os.path.isdir(directory),
+        "verified": 0,
+        "verified_bytes": 0,
+        "bytes": 0,
+    }
+    lists: dict[str, list[str]] = {"missing": [], "wrong": [], "unverified": []}
+    for file in wanted.get("files") or ():
+        path = os.path.realpath(os.path.join(directory, file["path"]))
+        try:
+            facts = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            lists["missing"].append(file["path"])
+            continue
+        found["bytes"] += facts.st_size
+        verdict = judge(file, facts, ledger.get(path))
+        if verdict == "verified":
+            found["verified"] += 1
+            found["verified_bytes"] += facts.st_size
+        else:
+            lists[verdict].append(file["path"])
+    found.update(lists)
+    return found
+
+
+def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
+    """``verified``, ``wrong`` or ``unverified``."""
+    if file.get("size") is not None and facts.st_size != file["size"]:
+        return "wrong"
+    if not stat.S_ISREG(facts.st_mode):
+        return "wrong"
+    now = {
+        "device": facts.st_dev,
+        "inode": facts.st_ino,
+        "size": facts.st_size,
+        "mtime_ns": facts.st_mtime_ns,
+        "ctime_ns": facts.st_ctime_ns,
+    }
+    if not isinstance(entry, dict) or any(entry.get(key) != value for key, value in now.items()):
+        return "unverified"
+    asked = {kind: file[kind] for kind in ("sha256", "git", "pieces") if file.get(kind)}
+    known = {kind: entry[kind] for kind in asked if entry.get(kind)}
+    if not known:
+        return "unverified"
+    return "verified" if all(known[kind] == asked[kind] for kind in known) else "wrong"
+
+
+def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    request = wire.read_request(stdin)
+    wire.write_answer(stdout, request["nonce"], Probe(request).document())
+    return 0

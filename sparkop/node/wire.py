@@ -1,0 +1,131 @@
+"""What the programs of a node share: the framed answer, and Docker's API over its unix socket.
+
+Stdlib-only, Python 3.8 or newer. HTTP/1.0 over a plain socket instead of http.client, whose import alone
+costs as much as the rest of a probe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any, BinaryIO
+
+DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+def read_request(stream: BinaryIO) -> dict[str, Any]:
+    """The request: everything on standard input, one JSON object."""
+    request = json.loads(stream.read().decode())
+    if not isinstance(request, dict):
+        raise ValueError("the request is no JSON object")
+    return request
+
+
+def write_answer(stream: BinaryIO, nonce: str, answer: dict[str, Any]) -> None:
+    """Write the answer in a frame that can be told from whatever a shell's start-up files print.
+
+    ``sparkop <nonce> <bytes>``, newline, JSON, newline, ``end <nonce>``, newline.
+    """
+    payload = json.dumps(answer, separators=(",", ":")).encode()
+    head = "\nsparkop %s %d\n" % (nonce, len(payload))
+    stream.write(head.encode() + payload + ("\nend %s\n" % nonce).encode())
+    stream.flush()
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror + (": %s" % error.filename if error.filename else "")
+    else:
+        text = str(error)
+    return "%s: %s" % (type(error).__name__, text)
+
+
+def expand(path: str, state: str | None = None) -> str:
+    """``~`` is the home; a relative path is below the state folder."""
+    path = os.path.expanduser(path)
+    if not os.path.isabs(path):
+        if state is None:
+            raise ValueError("a relative path without a state folder: %s" % path)
+        path = os.path.join(os.path.expanduser(state), path)
+    return path
+
+
+def read_text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+
+
+def maybe(path: str) -> str | None:
+    """A small file of sysfs or /proc, stripped; None when it is absent or has no value now."""
+    try:
+        return read_text(path).strip()
+    except OSError:
+        return None
+
+
+def number(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def listed(folder: str) -> list[str]:
+    """Names in a folder; none when it does not exist."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+class EngineError(Exception):
+    """The Docker engine answered with an error."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__("Docker: %s (%d)" % (text, status))
+        self.status = status
+        self.text = text
+
+
+class Engine:
+    """Docker's API. Every call is a connection of its own, so threads can share an Engine."""
+
+    def __init__(self, path: str = DOCKER_SOCKET, timeout: float = 10.0) -> None:
+        self.path = path
+        self.timeout = timeout
+
+    def request(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
+        """The body of the answer. Raises EngineError, or OSError when the engine does not answer."""
+        data = b"" if body is None else json.dumps(body).encode()
+        # An HTTP/1.0 request is answered without chunks, and the end of the stream ends the body.
+        head = (
+            "%s %s HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self.timeout if timeout is None else timeout)
+            connection.connect(self.path)
+            connection.sendall((head % (method, path, len(data))).encode() + data)
+            received = []
+            while True:
+                part = connection.recv(1 << 18)
+                if not part:
+                    break
+                received.append(part)
+        header, gap, content = b"".join(received).partition(b"\r\n\r\n")
+        if not gap:
+            raise ConnectionError("the Docker engine closed the connection")
+        status = int(header.split(None, 2)[1])
+        if status >= 400:
+            try:
+                text = str(json.loads(content.decode())["message"])
+            except (ValueError, KeyError, TypeError):
+                text = content.decode("utf-8", "replace")[:500]
+            raise EngineError(status, text)
+        return content
+
+    def json(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
+        """As `request`, the body as JSON (None when it is empty)."""
+        content = self.request(method, path, body, timeout)
+        return json.loads(content.decode()) if content else None
