@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sparkop.engines import paths
 from sparkop.engines.base import FabricFacts, NodeFacts
-from sparkop.engines.words import secrets_in
+from sparkop.engines.words import flag, secrets_in
 from sparkop.errors import BlockedError, SpecError
 from sparkop.hosts.base import ContainerOptions, Mount
 from sparkop.spec.engines import ContainerSettings, NcclSettings
@@ -41,6 +41,21 @@ def refuse_secrets(spec: ClusterSpec) -> None:
                 f"engine.environment has {variable}: it would show in `docker inspect`",
                 remedy="take it out; the API key reaches the engine by a file, the ranks need no hub token",
             )
+
+
+def has_key(spec: ClusterSpec) -> bool:
+    """Whether clients need a key."""
+    return spec.api.key != "none"
+
+
+def key_arguments(spec: ClusterSpec) -> list[str]:
+    """How the head is told where its key is."""
+    return flag("--config", paths.ENGINE_FILE_TARGET if has_key(spec) else None)
+
+
+def extra_arguments(spec: ClusterSpec, rank: int) -> list[str]:
+    """The spec's own arguments of one rank."""
+    return [*spec.engine.extra_args, *(spec.engine.head_extra_args if rank == 0 else ())]
 
 
 def container_names(spec: ClusterSpec) -> tuple[str, ...]:
@@ -195,15 +210,11 @@ def preload_file(settings: NcclSettings) -> str | None:
     return f"{settings.preload.directory}/{settings.preload.library}" if settings.preload else None
 
 
-def preloads(settings: NcclSettings, facts: Sequence[NodeFacts]) -> bool:
-    """Whether the nodes' NCCL is used: only when all have it, since two builds in one group do not mix."""
+def preload(spec: ClusterSpec, facts: Sequence[NodeFacts], home: str) -> tuple[list[Mount], dict[str, str]]:
+    """Mount and environment of the nodes' NCCL; nothing unless all have it: two builds do not mix."""
+    settings = spec.engine.nccl
     path = preload_file(settings)
-    return path is not None and all(path in node.present for node in facts)
-
-
-def preload(settings: NcclSettings, home: str) -> tuple[list[Mount], dict[str, str]]:
-    """Mount and environment of the node's NCCL."""
-    if settings.preload is None:
+    if settings.preload is None or not all(path in node.present for node in facts):
         return [], {}
     source = paths.expand(settings.preload.directory, home)
     library = f"{paths.NCCL_TARGET}/{settings.preload.library}"

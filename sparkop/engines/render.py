@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkop.engines import common, paths, sglang, vllm
-from sparkop.engines.base import Engine, NodeFacts, RankContainer, StateFile
+from sparkop.engines import common, paths
+from sparkop.engines.base import NodeFacts, RankContainer, StateFile
+from sparkop.engines.sglang import Sglang
+from sparkop.engines.template import EngineTemplate
+from sparkop.engines.vllm import Vllm
 from sparkop.engines.words import repeated
 from sparkop.hosts.base import ContainerOptions
 from sparkop.spec.engines import VllmEngine
@@ -26,9 +29,9 @@ class Rendering:
     """Files of the state directories that the ranks mount; their content is made on the nodes."""
 
 
-def engine_of(spec: ClusterSpec) -> Engine:
+def engine_of(spec: ClusterSpec) -> EngineTemplate:
     """The engine that the spec asks for."""
-    return vllm.Vllm() if isinstance(spec.engine, VllmEngine) else sglang.Sglang()
+    return Vllm() if isinstance(spec.engine, VllmEngine) else Sglang()
 
 
 def render(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> Rendering:
@@ -37,33 +40,25 @@ def render(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> Rendering:
     Raises SpecError for what can't be rendered (a key among the arguments, too few names) and BlockedError
     when a node's facts lack what its rank needs.
     """
-    if [fact.name for fact in facts] != [node.name for node in spec.nodes]:
-        raise ValueError("facts must be of the spec's nodes, in their order")
-    common.refuse_secrets(spec)
     engine = engine_of(spec)
-    files = [StateFile(spec.nodes[0].name, paths.ENGINE_FILE, 0o600)] if spec.api.key != "none" else []
+    ranks = engine.ranks(spec, facts)
+    files = [StateFile(spec.nodes[0].name, paths.ENGINE_FILE, 0o600)] if common.has_key(spec) else []
     return Rendering(
-        ranks=engine.ranks(spec, facts),
-        warnings=(*_repeated_flags(spec, facts), *_fabric_warnings(spec, facts)),
+        ranks=ranks,
+        warnings=(*_repeated_flags(engine, spec, facts), *_fabric_warnings(spec, facts)),
         state_files=tuple(files),
     )
 
 
-def _repeated_flags(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
-    module = vllm if isinstance(spec.engine, VllmEngine) else sglang
-    own = module.own_arguments(spec, facts, 0)
-    last = [] if isinstance(spec.engine, VllmEngine) else sglang.group_arguments(spec, facts, 0)
-    extra = [*spec.engine.extra_args, *spec.engine.head_extra_args]
-    warnings = [
-        f"{name} is given twice: engine.extraArgs wins over what the spec's fields say"
-        + ("" if name == given else f" ({given})")
-        for name, given in repeated(own, extra, module.ALIASES)
-    ]
-    return warnings + [
-        f"{name} in engine.extraArgs has no effect: sparkop gives {given} after it"
-        for name, given in repeated(last, extra, module.ALIASES)
-        if given in last
-    ]
+def _repeated_flags(engine: EngineTemplate, spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
+    extra = common.extra_arguments(spec, rank=0)
+    before = repeated(engine.own_arguments(spec, facts, 0), extra, engine.aliases)
+    after = repeated(extra, engine.closing_arguments(spec, facts, 0), engine.aliases)
+    return [
+        f"{name} is given twice: engine.extraArgs wins over the spec's own fields"
+        + ("" if name == given else f" ({name} stands for {given})")
+        for name, given in before
+    ] + [f"{name} in engine.extraArgs has no effect: sparkop sets it afterwards" for name, _ in after]
 
 
 def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:

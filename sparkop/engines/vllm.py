@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from sparkop.engines import common, derived, paths
-from sparkop.engines.base import Manners, Metrics, NodeFacts, RankContainer
+from sparkop.engines.base import Manners, Metrics, NodeFacts
+from sparkop.engines.template import EngineTemplate
 from sparkop.engines.words import compact, flag, switch, without_none
 from sparkop.hosts.base import Mount
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 ALIASES = {
     "-n": "--nnodes",
@@ -52,88 +53,56 @@ MANNERS = Manners(
 )
 
 
-class Vllm:
+class Vllm(EngineTemplate):
     """Renders the ranks of a spec whose engine is vLLM."""
 
     manners = MANNERS
+    aliases = ALIASES
 
-    def ranks(self, spec: ClusterSpec, facts: Sequence[NodeFacts]) -> tuple[RankContainer, ...]:
-        """See Engine.ranks."""
-        names = common.container_names(spec)
-        preloads = common.preloads(spec.engine.nccl, facts)
-        return tuple(self._rank(spec, facts, rank, names[rank], preloads) for rank in range(len(spec.nodes)))
-
-    def optional_files(self, spec: ClusterSpec) -> tuple[str, ...]:
-        """See Engine.optional_files."""
-        path = common.preload_file(spec.engine.nccl)
-        return (path,) if path else ()
-
-    def key_file(self, key: str) -> bytes:
-        """YAML that vLLM merges before its command line (--config). JSON's quoting is valid YAML."""
-        return f"api-key: {json.dumps(key)}\n".encode()
-
-    def stop_order(self, ranks: Sequence[RankContainer]) -> tuple[RankContainer, ...]:
-        """Head first: it stops taking requests, and a worker does not miss its head."""
-        return tuple(sorted(ranks, key=lambda rank: rank.rank))
-
-    def _rank(
-        self, spec: ClusterSpec, facts: Sequence[NodeFacts], rank: int, name: str, preloads: bool
-    ) -> RankContainer:
+    def own_arguments(self, spec: ClusterSpec, facts: Sequence[NodeFacts], rank: int) -> list[str]:
+        """In the recipe's order; the spec's own arguments follow and win."""
         engine = _vllm(spec)
-        node, fact = spec.nodes[rank], facts[rank]
-        extra_mounts, extra_environment = common.preload(engine.nccl, fact.home) if preloads else ([], {})
-        mounts = [common.weights_mount(spec, node, fact.home)]
-        if engine.exl3:
-            state = paths.expand(paths.state_directory(spec, node), fact.home)
-            mounts.append(Mount(f"{state}/{paths.PLANS}", paths.PLANS_TARGET, read_only=True))
-        mounts += common.cache_mounts(spec, node, fact.home) + extra_mounts
-        mounts += common.extra_mounts(engine.container, fact.home)
-        if rank == 0 and spec.api.key != "none":
-            mounts.append(common.key_mount(spec, node, fact.home))
-        return RankContainer(
-            rank=rank,
-            node=node.name,
-            container=name,
-            image=common.image_reference(spec),
-            entrypoint=engine.container.entrypoint,
-            arguments=(*own_arguments(spec, facts, rank), *extra_arguments(engine, rank)),
-            environment={**_environment(spec, fact), **extra_environment, **engine.environment},
-            mounts=tuple(mounts),
-            options=common.options(engine.container),
-        )
+        nodes = len(spec.nodes)
+        arguments = [
+            common.model_argument(spec, facts[rank]),
+            *flag("--served-model-name", *spec.api.served_names),
+            *flag("--dtype", engine.dtype),
+            *flag("--tensor-parallel-size", derived.tensor_parallel(spec)),
+        ]
+        if nodes > 1:
+            arguments += [
+                *flag("--nnodes", nodes),
+                *flag("--master-addr", common.fabric_of(facts[0]).address),
+                *flag("--master-port", engine.rendezvous_port),
+            ]
+        arguments += _memory_and_batches(spec, engine) + _model(spec, engine)
+        if nodes > 1:
+            arguments += flag("--node-rank", rank)
+        return arguments + (_head(spec, engine) if rank == 0 else ["--headless"])
+
+    def own_environment(self, spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
+        """Offline, NCCL and the node's own address, RoCE collectives, EXL3."""
+        engine = _vllm(spec)
+        environment = common.offline_environment(engine.offline)
+        if len(spec.nodes) == 1:
+            environment |= common.single_node_environment(spec)
+        else:
+            environment |= common.nccl_environment(spec, node)
+            environment["VLLM_HOST_IP"] = common.fabric_of(node).address
+        return environment | _roce(engine) | _exl3(engine)
+
+    def own_mounts(self, spec: ClusterSpec, node: NodeSpec, home: str) -> list[Mount]:
+        """The rewritten EXL3 plan."""
+        if _vllm(spec).exl3 is None:
+            return []
+        state = paths.expand(paths.state_directory(spec, node), home)
+        return [Mount(f"{state}/{paths.PLANS}", paths.PLANS_TARGET, read_only=True)]
 
 
 def _vllm(spec: ClusterSpec) -> VllmEngine:
     if not isinstance(spec.engine, VllmEngine):
         raise TypeError("the spec's engine is not vLLM")
     return spec.engine
-
-
-def extra_arguments(engine: VllmEngine, rank: int) -> list[str]:
-    """The spec's own arguments of one rank. They come last, so they win."""
-    return [*engine.extra_args, *(engine.head_extra_args if rank == 0 else ())]
-
-
-def own_arguments(spec: ClusterSpec, facts: Sequence[NodeFacts], rank: int) -> list[str]:
-    """What sparkop itself puts on a rank's command line, in the recipe's order."""
-    engine = _vllm(spec)
-    nodes = len(spec.nodes)
-    arguments = [
-        common.model_argument(spec, facts[rank]),
-        *flag("--served-model-name", *spec.api.served_names),
-        *flag("--dtype", engine.dtype),
-        *flag("--tensor-parallel-size", derived.tensor_parallel(spec)),
-    ]
-    if nodes > 1:
-        arguments += [
-            *flag("--nnodes", nodes),
-            *flag("--master-addr", common.fabric_of(facts[0]).address),
-            *flag("--master-port", engine.rendezvous_port),
-        ]
-    arguments += _memory_and_batches(spec, engine) + _model(spec, engine)
-    if nodes > 1:
-        arguments += flag("--node-rank", rank)
-    return arguments + (_head(spec, engine) if rank == 0 else ["--headless"])
 
 
 def _memory_and_batches(spec: ClusterSpec, engine: VllmEngine) -> list[str]:
@@ -206,7 +175,7 @@ def _head(spec: ClusterSpec, engine: VllmEngine) -> list[str]:
     return [
         *flag("--host", spec.api.bind),
         *flag("--port", spec.api.port),
-        *flag("--config", paths.ENGINE_FILE_TARGET if spec.api.key != "none" else None),
+        *common.key_arguments(spec),
         *flag("--reasoning-parser", parsers.reasoning),
         *flag("--tool-call-parser", parsers.tools),
         *(["--enable-auto-tool-choice"] if parsers.tools and parsers.auto_tool_choice else []),
@@ -214,17 +183,6 @@ def _head(spec: ClusterSpec, engine: VllmEngine) -> list[str]:
         *(["--enable-prompt-tokens-details"] if engine.prompt_tokens_details else []),
         *(["--enable-force-include-usage"] if engine.force_include_usage else []),
     ]
-
-
-def _environment(spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
-    engine = _vllm(spec)
-    environment = common.offline_environment(engine.offline)
-    if len(spec.nodes) == 1:
-        environment |= common.single_node_environment(spec)
-    else:
-        environment |= common.nccl_environment(spec, node)
-        environment["VLLM_HOST_IP"] = common.fabric_of(node).address
-    return environment | _roce(engine) | _exl3(engine)
 
 
 def _roce(engine: VllmEngine) -> dict[str, str]:
