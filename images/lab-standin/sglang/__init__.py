@@ -1,0 +1,1 @@
+"""Not SGLang: the lab's stand-in for it, see `standin`."""
