@@ -55,7 +55,8 @@ class ByteSize(int):
         """Raises ValueError that says what is accepted."""
         number, unit = _split(text, "a size such as 1 GiB", cls.UNITS)
         if not unit:
-            raise ValueError(f"has no unit: write {number} GiB, or {number} B if bytes are meant")
+            guess = "B" if Decimal(number) >= 4096 else "GiB"
+            raise ValueError(f"has no unit: write {number} {guess} if that is meant (accepted: {cls.UNITS})")
         if unit not in _BYTE_UNITS:
             raise ValueError(_byte_unit_advice(number, unit))
         size = Decimal(number) * _BYTE_UNITS[unit]

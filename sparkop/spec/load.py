@@ -1,0 +1,172 @@
+"""Loading a spec: base file, overlays, ``--set``, models; every error at once, with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from sparkop.errors import SpecError
+from sparkop.spec.layers import apply_setting, merge, settings
+from sparkop.spec.messages import explain_errors, number_traps
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.problems import InvalidSpecError, Problem
+from sparkop.spec.tree import (
+    Found,
+    MappingNode,
+    Node,
+    Place,
+    Source,
+    data,
+    follow,
+    leaves,
+    show_path,
+)
+from sparkop.spec.yaml_text import decode, parse
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A valid spec, what it was made of, and where each value stands."""
+
+    spec: ClusterSpec
+    tree: MappingNode
+    """The merged layers."""
+    paths: tuple[FilePath, ...]
+    """Base file, then overlays."""
+    sets: tuple[str, ...] = ()
+
+    def find(self, path: Sequence[str | int]) -> Found:
+        """The value at a path of YAML keys, or the deepest part of it that was written."""
+        return follow(self.tree, path)
+
+    @cached_property
+    def origins(self) -> dict[str, Place]:
+        """Where each written value stands, by its path: ``nodes[0].ssh`` to ``spec.yaml:4:10``."""
+        return {show_path(path): self.find(path).place for path, _ in leaves(self.tree)}
+
+    def refuse(self, refusals: Iterable[tuple[Sequence[str | int], str, str]]) -> InvalidSpecError:
+        """The error of rules that refuse the spec: path, message and id of each."""
+        problems = []
+        for path, message, rule in refusals:
+            found = self.find(path)
+            problems.append(
+                Problem(
+                    found.key,
+                    message,
+                    found.path,
+                    defined=found.defined,
+                    rule=rule,
+                    suggestion=_override(rule),
+                )
+            )
+        return InvalidSpecError(problems)
+
+
+def _override(rule: str) -> str:
+    return f"to set it aside knowingly: rules.override: [{{id: {rule}, reason: ...}}]"
+
+
+def load(paths: Sequence[FilePath], sets: Sequence[str] = ()) -> LoadedSpec:
+    """The spec of a base file, overlays over it, and ``path=value`` settings over those.
+
+    Raises InvalidSpecError with every problem that can be found at once, or SpecError when a file can't be
+    read.
+    """
+    layers: list[Node] = []
+    problems: list[Problem] = []
+    for order, path in enumerate(paths):
+        root, found = _layer(path, order)
+        problems += found
+        if root is None and found:
+            continue
+        if order == 0 and root is None:
+            raise InvalidSpecError([_empty(path)])
+        if root is not None:
+            layers.append(root)
+    if len([p for p in problems if p.place.source.order == 0]) and (
+        not layers or layers[0].place.source.order
+    ):
+        raise InvalidSpecError(problems)
+    tree = layers[0]
+    for layer in layers[1:]:
+        tree = merge(tree, layer)
+    for setting in settings(sets):
+        tree, found = apply_setting(tree, setting)
+        problems += found
+    assert isinstance(tree, MappingNode)
+    spec, found = validate(tree)
+    told = {(problem.place.source.name, problem.place.line, problem.place.column) for problem in problems}
+    problems += [
+        problem
+        for problem in found
+        if (problem.place.source.name, problem.place.line, problem.place.column) not in told
+    ]
+    if problems or spec is None:
+        raise InvalidSpecError(problems)
+    return LoadedSpec(spec, tree, tuple(paths), tuple(sets))
+
+
+def load_text(text: str, name: str = "spec.yaml") -> LoadedSpec:
+    """The spec of one text."""
+    source, decoded, problems = decode(name, text.encode("utf-8", "surrogatepass"), 0)
+    root: Node | None = None
+    if decoded is not None:
+        root, problems = _root(source, decoded)
+    if root is None:
+        raise InvalidSpecError(problems or [Problem(Place(source, 1, 1, 2), "is empty")])
+    assert isinstance(root, MappingNode)
+    spec, found = validate(root)
+    told = {(problem.place.line, problem.place.column) for problem in problems}
+    problems += [problem for problem in found if (problem.place.line, problem.place.column) not in told]
+    if problems or spec is None:
+        raise InvalidSpecError(problems)
+    return LoadedSpec(spec, root, ())
+
+
+def validate(tree: Node) -> tuple[ClusterSpec | None, list[Problem]]:
+    """The models' opinion of a tree. The spec is None when there are problems."""
+    traps = list(number_traps(tree))
+    try:
+        # JSON, because strict reading of JSON takes arrays for tuples but no "8000" for 8000.
+        spec = ClusterSpec.model_validate_json(
+            json.dumps(data(tree)), strict=True, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        told = {problem.path for problem in traps}
+        problems = explain_errors(error.errors(include_url=False), tree)
+        return None, traps + [problem for problem in problems if problem.path not in told or not problem.path]
+    return (None if traps else spec), traps
+
+
+def _layer(path: FilePath, order: int) -> tuple[Node | None, list[Problem]]:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise SpecError(f"there is no file {path}", remedy="sparkop init writes a spec") from None
+    except IsADirectoryError:
+        raise SpecError(f"{path} is a folder; a spec is a file") from None
+    except OSError as error:
+        raise SpecError(f"{path} can't be read: {error.strerror}") from None
+    source, text, problems = decode(str(path), content, order)
+    return _root(source, text) if text is not None else (None, problems)
+
+
+def _root(source: Source, text: str) -> tuple[Node | None, list[Problem]]:
+    root, problems = parse(source, text)
+    if root is not None and not isinstance(root, MappingNode):
+        message = "a spec is a mapping: `key: value` lines"
+        return None, [
+            *problems,
+            Problem(root.place, message, suggestion="it begins with apiVersion: sparkop/v1"),
+        ]
+    return root, problems
+
+
+def _empty(path: FilePath) -> Problem:
+    source = Source(str(path), ("",), 0)
+    return Problem(Place(source, 1, 1, 2), "is empty", suggestion="sparkop init writes a spec")

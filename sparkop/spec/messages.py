@@ -1,0 +1,380 @@
+"""pydantic's errors in the words of a spec: place, what is wrong, what is accepted, what was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sparkop.spec.fields import (
+    Field,
+    choices,
+    every_field,
+    field_at,
+    keys_at,
+    takes_only_text,
+    type_text,
+)
+from sparkop.spec.problems import Problem
+from sparkop.spec.suggest import nearest, nearest_name
+from sparkop.spec.tree import (
+    Found,
+    MappingNode,
+    Node,
+    Path,
+    Scalar,
+    SequenceNode,
+    child,
+    follow,
+    leaves,
+    show_path,
+)
+from sparkop.spec.yaml_text import shown
+
+_OWN_WORDS = {"quantity", "ssh", "path", "address", "value_error", "assertion_error"}
+_BOUNDS = {
+    "greater_than": ("gt", "must be more than {}"),
+    "greater_than_equal": ("ge", "must be at least {}"),
+    "less_than": ("lt", "must be less than {}"),
+    "less_than_equal": ("le", "must be at most {}"),
+}
+
+
+def explain_errors(errors: Sequence[Any], root: Node) -> list[Problem]:
+    """One problem an error. A key that is missing because its name has a typo is told once."""
+    renamed: set[Path] = set()
+    problems: list[Problem] = []
+    for error in errors:
+        if error["type"] == "extra_forbidden":
+            path = tree_path(root, error["loc"])
+            name = nearest_name(str(path[-1]), [field.key for field in keys_at(path[:-1], root)])
+            if name is not None:
+                renamed.add((*path[:-1], name))
+    for error in errors:
+        path = tree_path(root, error["loc"])
+        if error["type"] == "missing" and path in renamed:
+            continue
+        if error["type"] == "too_short" and _counts_only_valid(error, path, root):
+            continue
+        problems.append(_explain(error, path, root))
+    return problems
+
+
+def _counts_only_valid(error: Mapping[str, Any], path: Path, root: Node) -> bool:
+    """pydantic finds a list too short when its items have errors of their own, which are told anyway."""
+    node = follow(root, path).node
+    return isinstance(node, SequenceNode) and len(node.items) >= error["ctx"]["min_length"]
+
+
+def tree_path(root: Node, location: Sequence[str | int]) -> Path:
+    """pydantic's location without the names of union members; its last step may be a missing key."""
+    path: list[str | int] = []
+    node: Node | None = root
+    for index, step in enumerate(location):
+        below = child(node, step) if node is not None else None
+        last = index == len(location) - 1
+        if below is not None:
+            node = below
+            path.append(step)
+        elif last and isinstance(node, MappingNode) and step in [f.key for f in keys_at(path, root)]:
+            path.append(step)
+    return tuple(path)
+
+
+def number_traps(root: Node) -> Iterator[Problem]:
+    """Plain numbers where only text belongs, which the model would take in another spelling."""
+    for path, node in leaves(root):
+        if not isinstance(node, Scalar) or not node.plain or isinstance(node.value, bool):
+            continue
+        if isinstance(node.value, float) or (isinstance(node.value, int) and str(node.value) != node.raw):
+            field = field_at(path, root)
+            if field is not None and takes_only_text(field.annotation):
+                yield _reads_as(node, path, follow(root, path))
+
+
+def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
+    kind = error["type"]
+    context = error.get("ctx") or {}
+    if kind == "missing":
+        return _missing(path, root)
+    if kind == "extra_forbidden":
+        return _unknown_key(path, root)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return _kind(path, root)
+    if kind == "refused":
+        return _refused((*path, *context["path"]), context["message"], root)
+    found = follow(root, path)
+    field = field_at(path, root)
+    node = found.node
+    if isinstance(node, Scalar) and node.value is None and kind != "quantity":
+        message = (
+            "has no value: nothing follows the colon" if node.raw == "" else "is null, which is no value here"
+        )
+        return _problem(found, path, message, accepted=_accepted(field))
+    if kind in _OWN_WORDS:
+        words = str(context.get("message") or error["msg"]).removeprefix("Value error, ")
+        if kind == "quantity" and isinstance(node, Scalar):
+            words = f"{shown(node)} {words}" if node.raw.strip() else "is empty: it needs a number and a unit"
+        elif kind == "ssh" and isinstance(node, Scalar):
+            words = f"'{shown(node)}' {words}"
+        return _problem(found, path, words)
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return _problem(found, path, words.format(_number(context.get(name))) + _given(node), unit=field)
+    if kind in (
+        "string_type",
+        "int_type",
+        "float_type",
+        "bool_type",
+        "int_from_float",
+        "literal_error",
+        "enum",
+    ):
+        return _wrong_scalar(field, found, path)
+    if kind in ("model_type", "model_attributes_type", "dict_type", "tuple_type", "list_type"):
+        return _wrong_shape(field, found, path)
+    if kind in ("string_too_short", "too_short"):
+        smallest = context.get("min_length", 1)
+        what = (
+            "is empty"
+            if smallest == 1
+            else f"needs at least {smallest} " + ("characters" if kind == "string_too_short" else "items")
+        )
+        return _problem(found, path, what, accepted=_accepted(field))
+    if kind == "string_pattern_mismatch":
+        return _problem(
+            found,
+            path,
+            f"'{shown(node)}' is not accepted" if isinstance(node, Scalar) else "is not accepted",
+            accepted=_accepted(field, pattern=context.get("pattern")),
+        )
+    return _problem(found, path, _plain_words(error["msg"]), accepted=_accepted(field))
+
+
+def _missing(path: Path, root: Node) -> Problem:
+    parent = follow(root, path[:-1])
+    field = field_at(path, root)
+    message = f"needs the key {path[-1]}" if path[:-1] else f"the spec needs the key {path[-1]}"
+    described = field.description if field is not None else None
+    example = _example(field) if field is not None else None
+    return Problem(
+        parent.key,
+        message,
+        path[:-1],
+        accepted=described,
+        suggestion=f"add {path[-1]}: {example}" if example else None,
+        defined=parent.defined,
+    )
+
+
+def _unknown_key(path: Path, root: Node) -> Problem:
+    found = follow(root, path)
+    key = str(path[-1])
+    keys = [field.key for field in keys_at(path[:-1], root)]
+    suggestion = nearest(key, keys) or _elsewhere(key, path) or _colon(key)
+    where = f"{show_path(path[:-1])} has" if path[:-1] else "a spec has"
+    return Problem(
+        found.key,
+        f"{where} no key {key}",
+        accepted=", ".join(keys) or None,
+        suggestion=suggestion,
+        defined=found.defined,
+        path=(),
+    )
+
+
+def _elsewhere(key: str, path: Path) -> str | None:
+    """The key stands in another section, or is a variable of a recipe."""
+    for field in every_field():
+        names = re.split(r"[:;,\s]+", field.about("recipe") or "")
+        if key.isupper() and key in names:
+            return f"the recipe's {key} is {show_path(field.path)} here"
+    for field in every_field():
+        if field.key == key and field.path[:-1] != tuple(step for step in path[:-1] if isinstance(step, str)):
+            return f"did you mean {show_path(field.path)}?"
+    flag = "--" + re.sub(r"[_-]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key.lstrip("-"))).lower()
+    for field in every_field():
+        if flag in re.split(r"[,\s]+", field.about("flag") or ""):
+            return f"the flag {flag} is {show_path(field.path)} here"
+    return None
+
+
+def _colon(key: str) -> str | None:
+    return "is a blank missing after the colon?" if re.match(r"^[A-Za-z]\w*:\S", key) else None
+
+
+def _kind(path: Path, root: Node) -> Problem:
+    found = follow(root, (*path, "kind"))
+    kinds = [
+        kind for field in keys_at(path, root) if field.key == "kind" for kind in choices(field.annotation)
+    ]
+    field = field_at(path)
+    if field is not None:
+        from sparkop.spec.fields import fields_of, models_of
+
+        kinds = [
+            kind
+            for model in models_of(field.annotation)
+            for each in fields_of(model)
+            if each.key == "kind"
+            for kind in choices(each.annotation)
+        ]
+    accepted = ", ".join(kinds)
+    if len(found.path) == len(path):
+        return Problem(found.key, "needs the key kind", path, accepted=accepted, defined=found.defined)
+    given = shown(found.node) if isinstance(found.node, Scalar) else "this"
+    return _problem(
+        found,
+        (*path, "kind"),
+        f"{given} is not one of them",
+        accepted=accepted,
+        suggestion=nearest(given, kinds),
+    )
+
+
+def _refused(path: Path, message: str, root: Node) -> Problem:
+    """A model's own rule; pointed to the deepest part of the path that was written."""
+    found = follow(root, path)
+    place = found.place if isinstance(found.node, Scalar) else found.key
+    return Problem(place, message, found.path or (), defined=found.defined)
+
+
+def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
+    node = found.node
+    if field is None or not isinstance(node, Scalar):
+        return _wrong_shape(field, found, path)
+    options = choices(field.annotation)
+    if takes_only_text(field.annotation) and not isinstance(node.value, str):
+        return _reads_as(node, path, found)
+    if options:
+        given = shown(node)
+        return _problem(
+            found,
+            path,
+            f"{given} is not one of them" if given else "is empty",
+            accepted=", ".join(options),
+            suggestion=nearest(given, options),
+        )
+    wanted = type_text(field.annotation)
+    suggestion = None
+    if "whole number" in wanted and isinstance(node.value, float):
+        suggestion = f"write {int(node.value)}" if node.value.is_integer() else None
+        return _problem(
+            found, path, f"{node.raw} is a fraction to YAML; a whole number is wanted", suggestion=suggestion
+        )
+    if (
+        isinstance(node.value, str)
+        and not node.plain
+        and re.fullmatch(r"[-+]?[0-9.]+|true|false", node.value)
+    ):
+        suggestion = f"without quotes: {node.value}"
+    elif "true | false" in wanted and node.raw in ("0", "1"):
+        suggestion = f"write {'true' if node.raw == '1' else 'false'}"
+    elif isinstance(node.value, str):
+        number = re.match(r"([0-9]+)\s*([A-Za-z]+)\Z", node.value)
+        suggestion = f"the number alone: {number[1]}" if number and "number" in wanted else None
+    return _problem(found, path, f"must be {wanted}, not {_what(node)}", suggestion=suggestion)
+
+
+def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
+    node = found.node
+    wanted = type_text(field.annotation) if field is not None else "something else"
+    if field is not None and takes_only_text(field.annotation) and not isinstance(node, Scalar):
+        return _problem(found, path, f"is read as {_what(node)}; text is wanted", suggestion=_quote(node))
+    suggestion = None
+    if isinstance(node, Scalar) and wanted.startswith("list"):
+        suggestion = f"write it as a list: [{shown(node)}]"
+    elif isinstance(node, SequenceNode) and wanted == "mapping":
+        suggestion = "no hyphens here: write `key: value` lines"
+    elif field is not None and isinstance(node, MappingNode) and wanted.startswith("list"):
+        suggestion = "each item begins with a hyphen and a blank"
+    keys = [each.key for each in keys_at(path)] if wanted == "mapping" else []
+    return _problem(
+        found,
+        path,
+        f"must be a {wanted}, not {_what(node)}",
+        accepted=("keys " + ", ".join(keys)) if keys else None,
+        suggestion=suggestion,
+    )
+
+
+def _reads_as(node: Scalar, path: Path, found: Found) -> Problem:
+    what = {bool: "a truth value", type(None): "nothing"}.get(type(node.value), "a number")
+    if isinstance(node.value, float) and "e" in node.raw.lower():
+        what = "a number (e means times ten to the power of)"
+    return _problem(
+        found, path, f"{shown(node)} reads as {what}; text is wanted", suggestion=f'quote it: "{shown(node)}"'
+    )
+
+
+def _quote(node: Node) -> str:
+    """How the text of a mapping or list that should have been text is written."""
+    place = node.place
+    text = place.text[place.column - 1 : place.end - 1].rstrip()
+    if text.startswith(("{", "[")) and text.endswith(("}", "]")):
+        quoted = text.replace("'", "''")
+        return f"quote it: '{quoted}'"
+    if ": " in text:
+        return "a colon with a blank after it makes a mapping: put the whole item in quotes"
+    return "put it in quotes"
+
+
+def _what(node: Node) -> str:
+    if isinstance(node, MappingNode):
+        return "a mapping"
+    if isinstance(node, SequenceNode):
+        return "a list"
+    assert isinstance(node, Scalar)
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, str):
+        return f"the text '{shown(node)}'"
+    return shown(node)
+
+
+def _given(node: Node) -> str:
+    return f", not {shown(node)}" if isinstance(node, Scalar) else ""
+
+
+def _accepted(field: Field | None, pattern: object = None) -> str | None:
+    if field is None:
+        return f"text that matches {pattern}" if pattern else None
+    text = field.description or (f"text that matches {pattern}" if pattern else type_text(field.annotation))
+    example = field.about("example")
+    return f"{text} For example: {example}" if example else text
+
+
+def _example(field: Field) -> str | None:
+    example = field.about("example")
+    if example:
+        return example
+    options = choices(field.annotation)
+    return options[0] if options else None
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain_words(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _problem(
+    found: Found,
+    path: Path,
+    message: str,
+    *,
+    accepted: str | None = None,
+    suggestion: str | None = None,
+    unit: Field | None = None,
+) -> Problem:
+    measure = unit.about("unit") if unit is not None else None
+    return Problem(
+        found.place,
+        message,
+        path,
+        accepted=accepted or (f"unit {measure}" if measure else None),
+        suggestion=suggestion,
+        defined=found.defined,
+    )

@@ -1,0 +1,96 @@
+"""Errors of a spec: what is wrong where, and what would be accepted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sparkop.errors import SpecError
+from sparkop.spec.tree import Path, Place, show_path
+
+_SECRET_KEY = re.compile(r"(^|_|[a-z])(key|token|secret|password)$", re.IGNORECASE)
+_WIDEST = 160
+"""Longer source lines are cut around the caret."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One error. ``message`` reads after the path: ``memory.kvCache: 5 has no unit``."""
+
+    place: Place
+    message: str
+    path: Path = ()
+    accepted: str | None = None
+    suggestion: str | None = None
+    defined: Place | None = None
+    """Where the value was written, when an alias or merge key led to it."""
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.place}: "
+        subject = f"{show_path(self.path)}: " if self.path else ""
+        rule = f" [{self.rule}]" if self.rule else ""
+        lines = [f"{where}{subject}{self.message}{rule}", *self._excerpt()]
+        if self.defined is not None:
+            lines.append(f"    used here through an alias; written at {self.defined}")
+        if self.accepted:
+            lines.append(f"    accepted: {self.accepted}")
+        if self.suggestion:
+            lines.append(f"    {self.suggestion}")
+        return "\n".join(lines)
+
+    def _excerpt(self) -> list[str]:
+        text = self.place.text.replace("\t", " ").rstrip()
+        if not text:
+            return []
+        start, end = self.place.column - 1, max(self.place.end, self.place.column + 1) - 1
+        end = min(end, max(len(text), start + 1))
+        text = _masked(text, self.path)
+        if len(text) > _WIDEST:
+            cut = max(0, start - _WIDEST // 2)
+            text = ("..." if cut else "") + text[cut : cut + _WIDEST] + "..."
+            shift = cut - (3 if cut else 0)
+            start, end = start - shift, min(end - shift, len(text))
+        number = str(self.place.line)
+        return [f"  {number} | {text}", f"  {' ' * len(number)} | {' ' * start}{'^' * max(1, end - start)}"]
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        return {
+            "file": self.place.source.name,
+            "line": self.place.line,
+            "column": self.place.column,
+            "path": show_path(self.path),
+            "message": self.message,
+            "accepted": self.accepted,
+            "suggestion": self.suggestion,
+            "rule": self.rule,
+        }
+
+
+class InvalidSpecError(SpecError):
+    """A spec with errors; ``problems`` are sorted by layer and line, at least one."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(
+            sorted(
+                dict.fromkeys(problems),
+                key=lambda p: (p.place.source.order, p.place.line, p.place.column, p.message),
+            )
+        )
+        files = list(dict.fromkeys(problem.place.source.name for problem in self.problems))
+        count = len(self.problems)
+        super().__init__(
+            f"{count} error{'s' if count != 1 else ''} in {', '.join(files)}",
+            detail="\n".join(str(problem) for problem in self.problems),
+        )
+
+
+def _masked(text: str, path: Path) -> str:
+    """The line without what may be a secret that was written into the spec."""
+    names = [step for step in path if isinstance(step, str)]
+    if not names or not _SECRET_KEY.search(names[-1]):
+        return text
+    return re.sub(r"([:=]\s*)(\S.{7,})$", lambda found: found[1] + "*" * 8, text)
