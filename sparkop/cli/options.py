@@ -127,8 +127,8 @@ def _load(choice: Choice) -> LoadedSpec:
 
 
 def _lab_of(spec: ClusterSpec) -> str | None:
-    from sparkop.hosts.connect import target
     from sparkop.lab.enter import lab_of
 
-    targets = [target(node) for node in spec.nodes]
-    return lab_of({node.name for node in spec.nodes}, {t.host for t in targets})
+    return lab_of(
+        {node.name for node in spec.nodes}, {node.remote.host for node in spec.nodes if node.remote}
+    )

@@ -1,0 +1,76 @@
+"""``sparkop apply``: make the machines what the spec says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkop.cli.options import Choice, output_option, reach_spec, spec_options, yes_option
+from sparkop.errors import ExitCode
+
+if TYPE_CHECKING:
+    from sparkop.reconcile.converge import Approve
+    from sparkop.spec.models import ClusterSpec
+
+
+@click.command("apply")
+@spec_options
+@yes_option
+@click.option("--adopt", is_flag=True, help="Replace a recipe's containers that have the ranks' names.")
+@click.option("--after-trip", is_flag=True, help="Launch the numbers again that the memory guard stopped.")
+@output_option
+def command(
+    spec: str | None,
+    overlays: tuple[Path, ...],
+    sets: tuple[str, ...],
+    yes: bool,
+    adopt: bool,
+    after_trip: bool,
+    output: str,
+) -> int:
+    """Make the machines what the spec says. Safe to interrupt and to repeat.
+
+    Exit codes: 0 converged, 3 timed out, 4 a node could not be read, 5 another sparkop writes,
+    6 failed for good, 65 the spec is refused.
+    """
+    from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.reconcile.converge import converge
+    from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.views.plan import ask_approval
+    from sparkop.views.progress import progress_listener
+    from sparkop.views.status import show_applied
+
+    loaded, choice = reach_spec(spec, overlays, sets)
+    approve: Approve | None = None if yes else ask_approval
+    with (
+        stop_on_interrupt() as stop,
+        writable_nodes(loaded.spec) as hosts,
+        progress_listener() as emit,
+    ):
+        _remember(loaded.spec, choice)
+        result = converge(
+            loaded.spec,
+            hosts,
+            emit=emit,
+            stop=stop,
+            approve=approve,
+            confirm_trip=after_trip,
+            adopt=adopt,
+        )
+    show_applied(result, output)
+    return ExitCode.OK
+
+
+def _remember(spec: ClusterSpec, choice: Choice) -> None:
+    from sparkop.reconcile.remembered import Applied, remember
+
+    remember(
+        Applied(
+            cluster=spec.name,
+            spec=str(choice.path.absolute()),
+            overlays=tuple(str(path.absolute()) for path in choice.overlays),
+            sets=choice.sets,
+        )
+    )

@@ -1,0 +1,38 @@
+"""``sparkop diff``: what differs, why, and what apply would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.errors import ExitCode
+
+
+@click.command("diff")
+@spec_options
+@click.option("--deep", is_flag=True, help="Hash every weight file again instead of trusting the ledger.")
+@output_option
+def command(
+    spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], deep: bool, output: str
+) -> int:
+    """Show what differs, why, and what apply would do. Changes nothing.
+
+    Exit codes: 0 converged, 2 differs, 4 a node could not be read.
+    """
+    import time
+
+    from sparkop.reconcile.nodes import readable_nodes
+    from sparkop.reconcile.observe import observe
+    from sparkop.reconcile.reconcile import reconcile
+    from sparkop.views.plan import show_plan
+
+    loaded, _ = reach_spec(spec, overlays, sets)
+    with readable_nodes(loaded.spec) as hosts:
+        reading = observe(loaded.spec, hosts, deep=deep)
+    plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
+    show_plan(plan, output)
+    if plan.unknown:
+        return ExitCode.UNREACHABLE
+    return ExitCode.OK if plan.converged else ExitCode.DIFFERS

@@ -1,0 +1,36 @@
+"""``sparkop status``: nodes, ranks, guard, memory and the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.errors import ExitCode
+
+
+@click.command("status")
+@spec_options
+@output_option
+def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], output: str) -> int:
+    """Show nodes, ranks, guard, memory and the API. Reads only.
+
+    Exit codes: 0 as desired, 4 a node could not be read, 6 not as desired.
+    """
+    import time
+
+    from sparkop.reconcile.nodes import readable_nodes
+    from sparkop.reconcile.observe import observe
+    from sparkop.reconcile.reconcile import reconcile
+    from sparkop.reconcile.status import status_of
+    from sparkop.views.status import show_status
+
+    loaded, _ = reach_spec(spec, overlays, sets)
+    with readable_nodes(loaded.spec) as hosts:
+        reading = observe(loaded.spec, hosts)
+    status = status_of(
+        reading, reconcile(reading.desired, reading.observed, reading.history, time.time())
+    )
+    show_status(status, output)
+    return {"ok": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}.get(status.state, ExitCode.FAILED)

@@ -1,0 +1,39 @@
+"""``sparkop stop``: stop serving, and remember that a human wanted it so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparkop.cli.options import output_option, reach_spec, spec_options, yes_option
+from sparkop.errors import ExitCode
+
+
+@click.command("stop")
+@spec_options
+@yes_option
+@output_option
+def command(
+    spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], yes: bool, output: str
+) -> int:
+    """Stop serving: remove ranks and guards, check that they are gone and that memory is back.
+
+    `watch` leaves a stopped cluster alone until the next `apply`.
+    Exit codes: 0 stopped, 4 a node did not answer (its ranks may still run), 5 another sparkop writes,
+    6 a container stays.
+    """
+    from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.reconcile.stop import stop_serving
+    from sparkop.views.confirm import confirm
+    from sparkop.views.progress import progress_listener
+    from sparkop.views.status import show_stopped
+
+    loaded, _ = reach_spec(spec, overlays, sets)
+    if not yes:
+        confirm(f"Stop serving {', '.join(loaded.spec.api.served_names)} on cluster {loaded.spec.name}?")
+    with stop_on_interrupt(), writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
+        stopped = stop_serving(loaded.spec, hosts, emit=emit)
+    show_stopped(stopped, output)
+    return ExitCode.UNREACHABLE if stopped.unknown else ExitCode.OK

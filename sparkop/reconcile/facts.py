@@ -1,0 +1,56 @@
+"""Recorded facts: what the nodes are, in a file. For rendering without the nodes, and for reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from sparkop.errors import SparkopError, SpecError
+from sparkop.hosts.base import ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.reconcile.observe import probe_request
+from sparkop.spec.models import ClusterSpec
+
+_PRIVATE = ("state", "files")
+"""Sections that say what a human does with the node rather than what it is."""
+
+
+def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
+    """The documents of the named nodes, in their order. Raises SpecError when the file does not hold them."""
+    try:
+        recorded: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"the facts in {path} can't be read: {error}", remedy="record them: sparkop facts") from error
+    if not isinstance(recorded, dict):
+        raise SpecError(f"the facts in {path} are no mapping of node names", remedy="record them: sparkop facts")
+    missing = [name for name in names if name not in recorded]
+    if missing:
+        raise SpecError(
+            f"{path} holds no facts of {', '.join(missing)}",
+            cause=f"it was recorded for {', '.join(recorded)}",
+            remedy="name the spec's nodes so, or record facts of these nodes: sparkop facts",
+        )
+    return {name: parse_document(recorded[name], node=name) for name in names}
+
+
+def record_facts(
+    spec: ClusterSpec, hosts: Mapping[str, ReadableHost], *, gpu: bool = False
+) -> tuple[dict[str, Any], SparkopError | None]:
+    """The raw documents of the nodes that answered, by name, and the first failure of the others."""
+
+    def read(name: str) -> dict[str, Any] | SparkopError:
+        try:
+            document = hosts[name].probe({**probe_request(spec, name), "gpu": gpu})
+        except SparkopError as error:
+            return error
+        return {key: value for key, value in document.items() if key not in _PRIVATE}
+
+    names = [node.name for node in spec.nodes]
+    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+        answers = dict(zip(names, pool.map(read, names), strict=True))
+    facts = {name: answer for name, answer in answers.items() if not isinstance(answer, SparkopError)}
+    failure = next((answer for answer in answers.values() if isinstance(answer, SparkopError)), None)
+    return facts, failure

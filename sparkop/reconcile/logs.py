@@ -1,0 +1,105 @@
+"""Log lines of the ranks, one after the other, or side by side while they are followed."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkop.errors import BlockedError, SparkopError
+from sparkop.hosts.base import ReadableHost
+from sparkop.reconcile.observe import observe
+from sparkop.resources.masking import mask
+from sparkop.spec.models import ClusterSpec
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of one rank, masked."""
+
+    rank: int
+    node: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    rank: int
+    node: str
+    container: str
+
+
+def rank_logs(
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    *,
+    rank: int | None = None,
+    tail: int = 40,
+    follow: bool = False,
+) -> Iterator[LogLine]:
+    """The last ``tail`` lines of each rank; with ``follow`` new lines of all as they come.
+
+    Raises BlockedError when there is no such rank container, UnreachableError for an unknown node.
+    """
+    sources = _sources(spec, hosts, rank)
+    if not follow:
+        for source in sources:
+            yield from _lines(hosts[source.node], source, tail, follow=False)
+        return
+    yield from _side_by_side(hosts, sources, tail)
+
+
+def _sources(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], rank: int | None) -> list[_Source]:
+    from sparkop.errors import UnreachableError
+
+    observed = observe(spec, hosts, canary=False).observed
+    found: list[_Source] = []
+    for node, document in observed.documents.items():
+        for container in document.docker.containers if document.docker else ():
+            labels = container.labels
+            if labels.get("sparkop.cluster") == spec.name and labels.get("sparkop.role") == "rank":
+                number = int(labels["sparkop.rank"])
+                if rank in (None, number):
+                    found.append(_Source(number, node, container.name))
+    if not found and observed.unknown:
+        node, unknown = next(iter(observed.unknown.items()))
+        raise UnreachableError(unknown.reason, node=node)
+    if not found:
+        raise BlockedError(
+            f"there is no container of rank {rank}" if rank is not None else "there is no rank container",
+            cause="the cluster was stopped or never started, or the rank was removed",
+            remedy="sparkop status",
+        )
+    return sorted(found, key=lambda source: source.rank)
+
+
+def _lines(host: ReadableHost, source: _Source, tail: int, *, follow: bool) -> Iterator[LogLine]:
+    for text in host.log_lines(source.container, tail=tail, follow=follow):
+        yield LogLine(source.rank, source.node, mask(text))
+
+
+def _side_by_side(
+    hosts: Mapping[str, ReadableHost], sources: Sequence[_Source], tail: int
+) -> Iterator[LogLine]:
+    arrived: queue.Queue[LogLine | SparkopError | None] = queue.Queue(maxsize=1000)
+
+    def pump(source: _Source) -> None:
+        try:
+            for line in _lines(hosts[source.node], source, tail, follow=True):
+                arrived.put(line)
+            arrived.put(None)
+        except SparkopError as error:
+            arrived.put(error)
+
+    for source in sources:
+        threading.Thread(target=pump, args=(source,), daemon=True).start()
+    left = len(sources)
+    while left:
+        item = arrived.get()
+        if item is None:
+            left -= 1
+        elif isinstance(item, SparkopError):
+            raise item
+        else:
+            yield item

@@ -1,0 +1,70 @@
+"""A plan on stdout: text for people, JSON for programs. And the question before serving stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.operations import Blocker, Operation, Unknown
+from sparkop.views.confirm import agreed
+from sparkop.views.console import out, print_json, talk
+from sparkop.views.plan_text import plan_lines
+
+
+def show_plan(plan: Plan, output: str = "text") -> None:
+    """Print it."""
+    if output == "json":
+        print_json(plan_json(plan))
+        return
+    for line in plan_lines(plan):
+        out().print(Text(line))
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """``converged``, ``operations``, ``unknown`` (node names), and the reasons behind them."""
+    return {
+        "converged": plan.converged,
+        "operations": [_operation(operation) for operation in plan.operations],
+        "unknown": list(dict.fromkeys(unknown.node for unknown in plan.unknown)),
+        "reasons": [_unknown(unknown) for unknown in plan.unknown],
+        "blockers": [_blocker(blocker) for blocker in plan.blockers],
+        "warnings": list(plan.warnings),
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    return {
+        "key": operation.key,
+        "action": str(operation.action),
+        "node": operation.node,
+        "resource": operation.resource,
+        "cause": vars(operation.cause),
+        "cost": {
+            "bytes": operation.cost.bytes,
+            "seconds": operation.cost.seconds,
+            "stopsServing": operation.cost.stops_serving,
+        },
+        "needs": list(operation.needs),
+    }
+
+
+def _unknown(unknown: Unknown) -> dict[str, Any]:
+    return {"node": unknown.node, "resource": unknown.resource, "reason": unknown.reason}
+
+
+def _blocker(blocker: Blocker) -> dict[str, Any]:
+    return {
+        "node": blocker.node,
+        "resource": blocker.resource,
+        "cause": vars(blocker.cause),
+        "remedy": blocker.remedy,
+    }
+
+
+def ask_approval(plan: Plan) -> bool:
+    """Ask on a terminal when the plan stops serving; yes without one."""
+    for line in plan_lines(plan):
+        talk().print(Text(line))
+    return agreed("This stops serving. Go on?")

@@ -1,0 +1,143 @@
+"""Events of a running apply, as a person follows them: live bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.text import Text
+
+from sparkop.resources.events import Event, Listener, Phase
+from sparkop.resources.operations import Operation
+from sparkop.views.console import talk
+from sparkop.views.quantities import bytes_text, duration_text
+
+PLAIN_INTERVAL = 5.0
+"""Seconds between two progress lines of one operation where there is no terminal."""
+
+
+def title(operation: Operation) -> str:
+    """An operation in few words: ``pull image on spark-2``."""
+    return f"{operation.action} {operation.resource} on {operation.node}"
+
+
+@contextmanager
+def progress_listener(console: Console | None = None) -> Iterator[Listener]:
+    """A listener that shows what goes on, on stderr."""
+    console = console or talk()
+    if not console.is_terminal:
+        yield _Plain(console)
+        return
+    with Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        yield _Live(console, progress)
+
+
+def outcome_line(event: Event) -> Text | None:
+    """The line that stays for an event; None for one that leaves no line."""
+    match event.phase:
+        case Phase.DONE if event.operation:
+            return Text.assemble(("✓ ", "green"), f"{title(event.operation)}  ", (_took(event), "dim"))
+        case Phase.FAILED if event.operation:
+            return Text.assemble(("✗ ", "bold red"), title(event.operation), f": {event.text}")
+        case Phase.SKIPPED if event.operation:
+            return Text.assemble(("- ", "yellow"), f"not started: {title(event.operation)}")
+        case Phase.OBSERVED | Phase.PLANNED | Phase.NOTE:
+            return Text(f"{event.node}: {event.text}" if event.node else event.text)
+        case Phase.LOG:
+            return Text(f"  {event.node} | {event.text}", style="dim")
+        case _:
+            return None
+
+
+def _took(event: Event) -> str:
+    size = f"{bytes_text(event.total_bytes)} in " if event.total_bytes else ""
+    return f"{size}{duration_text(event.seconds)}"
+
+
+class _Plain:
+    """One line an event; progress at most every PLAIN_INTERVAL seconds an operation."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.phase is Phase.STARTED and event.operation:
+            self._console.print(Text(f"… {title(event.operation)}"))
+        elif event.phase is Phase.PROGRESS and event.operation:
+            self._progress(event, event.operation)
+        elif line := outcome_line(event):
+            self._console.print(line)
+
+    def _progress(self, event: Event, operation: Operation) -> None:
+        now = time.monotonic()
+        if now - self._last.get(operation.key, float("-inf")) < PLAIN_INTERVAL:
+            return
+        self._last[operation.key] = now
+        self._console.print(Text(f"… {title(operation)}: {progress_text(event)}"))
+
+
+def progress_text(event: Event) -> str:
+    """``1.2 GiB of 4.0 GiB, 219.0 MiB/s, 13 s left``, as far as it is known."""
+    parts = [event.text] if event.text else []
+    if event.total_bytes:
+        parts.append(f"{bytes_text(event.done_bytes)} of {bytes_text(event.total_bytes)}")
+    if event.rate > 0:
+        parts.append(f"{bytes_text(event.rate)}/s")
+        if event.total_bytes > event.done_bytes:
+            parts.append(f"{duration_text((event.total_bytes - event.done_bytes) / event.rate)} left")
+    return ", ".join(parts)
+
+
+class _Live:
+    """Bars for what runs, lines above them for what happened."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.operation and event.phase is Phase.STARTED:
+            self._tasks[event.operation.key] = self._progress.add_task(title(event.operation), total=None)
+        elif event.operation and event.phase is Phase.PROGRESS:
+            self._update(event, event.operation)
+        else:
+            if event.operation and event.phase in (Phase.DONE, Phase.FAILED, Phase.SKIPPED):
+                task = self._tasks.pop(event.operation.key, None)
+                if task is not None:
+                    self._progress.remove_task(task)
+            if line := outcome_line(event):
+                self._console.print(line)
+
+    def _update(self, event: Event, operation: Operation) -> None:
+        task = self._tasks.get(operation.key)
+        if task is None:
+            return
+        text = f"{title(operation)}: {event.text}" if event.text else title(operation)
+        self._progress.update(
+            task, description=text, completed=event.done_bytes, total=event.total_bytes or None
+        )

@@ -1,0 +1,132 @@
+"""The report of ``status``, and the last words of ``apply`` and ``stop``."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from sparkop.reconcile.converge import Converged
+from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
+from sparkop.reconcile.stop import Stopped
+from sparkop.views.console import out, print_json, talk
+from sparkop.views.documents import document
+from sparkop.views.quantities import bytes_text, duration_text
+
+_STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
+_SIGN = {"ok": "✓", "differs": "≠", "unknown": "?"}
+
+
+def show_status(status: Status, output: str = "text") -> None:
+    """Print it."""
+    if output == "json":
+        print_json(document(status))
+        return
+    console = out()
+    console.print(_headline(status))
+    console.print(_nodes_table(status))
+    if status.ranks:
+        console.print(_ranks_table(status.ranks))
+    for node in status.nodes:
+        for line in _complaints(node):
+            console.print(line)
+    for warning in status.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), warning))
+
+
+def _headline(status: Status) -> Text:
+    line = Text.assemble((status.cluster, "bold"), "  ", (status.endpoint, _endpoint_style(status)))
+    if status.endpoint_detail:
+        line.append(f" ({status.endpoint_detail})")
+    line.append(f"\n{status.url}  model {', '.join(status.models)}")
+    if status.key_path:
+        line.append(f"  key {status.key_path}")
+    if status.stopped_by_human:
+        line.append("\nstopped by a human; `sparkop apply` starts it again", style="yellow")
+    return line
+
+
+def _endpoint_style(status: Status) -> str:
+    return "bold green" if status.endpoint == "ready" else "bold yellow"
+
+
+def _nodes_table(status: Status) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("node", "state", "memory available", "guard"):
+        table.add_column(name)
+    for node in status.nodes:
+        table.add_row(node.node, _state(node), _memory(node), _guard(node.guard))
+    return table
+
+
+def _state(node: NodeStatus) -> Text:
+    return Text(f"{_SIGN[node.state]} {node.state}", style=_STYLE[node.state])
+
+
+def _memory(node: NodeStatus) -> str:
+    if node.memory_available is None or node.memory_total is None:
+        return "unknown"
+    return f"{bytes_text(node.memory_available)} of {bytes_text(node.memory_total)}"
+
+
+def _guard(guard: GuardStatus | None) -> str:
+    if guard is None:
+        return "unknown"
+    return guard.state if guard.floor is None else f"{guard.state}, floor {bytes_text(guard.floor)}"
+
+
+def _ranks_table(ranks: tuple[RankStatus, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("rank", "node", "container", "state", "for"):
+        table.add_column(name)
+    for rank in ranks:
+        since = duration_text(rank.seconds) if rank.seconds is not None else ""
+        table.add_row(str(rank.rank), rank.node, rank.container, rank.state, since)
+    return table
+
+
+def _complaints(node: NodeStatus) -> list[Text]:
+    lines = []
+    if node.reason:
+        lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.reason, "red")))
+    for resource in node.resources:
+        if resource.state != "ok":
+            lines.append(
+                Text.assemble(
+                    (f"{node.node}: ", "bold"),
+                    (f"{_SIGN[resource.state]} {resource.resource}", _STYLE[resource.state]),
+                    f": {resource.detail}",
+                )
+            )
+    if node.guard and node.guard.advice:
+        lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.guard.advice, "yellow")))
+    return lines
+
+
+def show_applied(result: Converged, output: str = "text") -> None:
+    """URL, model and where the key is, on stdout."""
+    status = status_of(result.reading, Plan())
+    if output == "json":
+        print_json({"operations": result.operations, **document(status)})
+        return
+    done = f"{result.operations} operations" if result.operations else "nothing to do"
+    talk().print(Text.assemble(("converged", "bold green"), f": {done}"))
+    console = out()
+    console.print(f"url    {status.url}")
+    console.print(f"model  {', '.join(status.models)}")
+    if status.key_path:
+        console.print(f"key    {status.key_path}")
+
+
+def show_stopped(stopped: Stopped, output: str = "text") -> None:
+    """What was removed on each node, and its memory now."""
+    if output == "json":
+        print_json(document(stopped))
+        return
+    console = out()
+    for node, removed in stopped.removed.items():
+        what = ", ".join(removed) or "nothing ran"
+        memory = f"; {bytes_text(stopped.available[node])} available" if node in stopped.available else ""
+        console.print(Text.assemble((f"{node}: ", "bold"), f"removed {what}" if removed else what, memory))
+    for node, reason in stopped.unknown.items():
+        console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
