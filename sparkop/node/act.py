@@ -70,16 +70,9 @@ class Act:
 
     def perform(self) -> dict[str, Any]:
         """Do it. Raises LeaseError, EngineError, OSError, ArgumentsError."""
-        leases: dict[str, Callable[[], dict[str, Any]]] = {
-            "lease.acquire": lambda: lease.acquire(self.folder, self.fence, self.arguments),
-            "lease.renew": lambda: lease.renew(self.folder, self.fence),
-            "lease.release": lambda: lease.release(self.folder, self.fence),
-            "lease.check": lambda: lease.check(self.folder, self.fence),
-            "lease.ask": lambda: lease.ask(self.folder, self.fence, self.arguments),
-        }
-        if self.action in leases:
+        if self.action in lease.STEPS:
             with lease.locked(self.folder):
-                return {"lease": leases[self.action]()}
+                return {"lease": lease.perform(self.folder, self.action, self.fence, self.arguments)}
         steps: dict[str, Callable[[], dict[str, Any]]] = {
             "file.write": self.file_write,
             "file.remove": self.file_remove,
@@ -104,7 +97,7 @@ class Act:
     def fenced(self) -> Iterator[None]:
         """Nobody can take the lease away while this is held."""
         with lease.locked(self.folder):
-            lease.check(self.folder, self.fence)
+            lease.check(lease.read(self.folder), self.fence)
             yield
 
     def argument(self, name: str) -> Any:
@@ -186,7 +179,7 @@ class Act:
             os.replace(path, path + ".damaged")
         if any(isinstance(e, dict) and e.get("id") == entry["id"] for e in entries):
             return {"changed": False}
-        document = {"version": 1, "entries": (entries + [entry])[-limit:]}
+        document = {"version": 1, "entries": [*entries, entry][-limit:]}
         return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o644)}
 
     # Containers
@@ -248,7 +241,7 @@ class Act:
         return True
 
     def container_remove(self) -> dict[str, Any]:
-        """Stop and remove. The lock is free while the container takes its time, for the lease to be renewed."""
+        """Stop and remove. The lock is free while the container takes its time: the lease must be renewed."""
         grace = float(self.arguments.get("grace", 10.0))
         with self.fenced():
             found = self.container()

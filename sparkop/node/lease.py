@@ -14,10 +14,13 @@ import fcntl
 import json
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 NAME = "lease.json"
 LOCK = ".lock"
+
+Lease = Optional[Dict[str, Any]]
+"""None: there was never one."""
 
 
 class LeaseError(Exception):
@@ -58,9 +61,22 @@ def write(folder: str, lease: dict[str, Any]) -> None:
     replace_file(os.path.join(folder, NAME), json.dumps(lease, sort_keys=True).encode() + b"\n", 0o600)
 
 
-def check(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+def perform(folder: str, step: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """One step of `STEPS` on the lease of a folder whose lock is held; the lease afterwards."""
+    try:
+        before = read(folder)
+    except LeaseError:
+        if not arguments.get("force"):
+            raise
+        before = None
+    after = STEPS[step](before, fence, arguments)
+    if after is not None and after != before:
+        write(folder, after)
+    return after or {}
+
+
+def check(lease: Lease, fence: dict[str, Any]) -> dict[str, Any]:
     """The lease, when the fence is its holder's and of its epoch. Raises LeaseError."""
-    lease = read(folder)
     if lease is None:
         raise LeaseError("nobody holds the lease", None)
     if lease.get("cluster") != fence["cluster"]:
@@ -70,26 +86,20 @@ def check(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
     return lease
 
 
-def acquire(folder: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def acquire(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Take a lease that is free, or that still is what ``expected`` says. Taking it twice is success."""
-    force = bool(arguments.get("force"))
-    try:
-        lease = read(folder)
-    except LeaseError:
-        if not force:
-            raise
-        lease = None
     if lease is not None:
         mine = lease.get("holder") == fence["holder"]
-        if mine and lease["epoch"] == fence["epoch"] and not lease.get("released"):
-            return lease
         if lease.get("cluster") != fence["cluster"]:
             raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
+        if mine and lease["epoch"] == fence["epoch"] and not lease.get("released"):
+            return lease
         if fence["epoch"] <= lease["epoch"]:
             raise LeaseError("epoch %d is past: %s" % (fence["epoch"], describe(lease)), lease)
-        if not (mine or force or lease.get("released") or is_expected(lease, arguments.get("expected"))):
+        free = mine or lease.get("released") or arguments.get("force")
+        if not free and not is_expected(lease, arguments.get("expected")):
             raise LeaseError(describe(lease), lease)
-    taken = {
+    return {
         "version": 1,
         "cluster": fence["cluster"],
         "holder": fence["holder"],
@@ -99,39 +109,36 @@ def acquire(folder: str, fence: dict[str, Any], arguments: dict[str, Any]) -> di
         "info": arguments.get("info") or {},
         "wanted": None,
     }
-    write(folder, taken)
-    return taken
 
 
-def renew(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+def renew(lease: Lease, fence: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     """Count the heartbeat on. The answer's ``wanted`` tells of somebody who asks for the lease."""
-    lease = check(folder, fence)
-    lease["heartbeat"] = int(lease.get("heartbeat") or 0) + 1
-    write(folder, lease)
-    return lease
+    held = check(lease, fence)
+    return {**held, "heartbeat": int(held.get("heartbeat") or 0) + 1}
 
 
-def release(folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+def release(lease: Lease, fence: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     """Give it back; done by this holder before is success."""
-    lease = read(folder)
     if lease is not None and lease.get("released") and lease.get("holder") == fence["holder"]:
         return lease
-    lease = check(folder, fence)
-    lease["released"] = True
-    lease["wanted"] = None
-    write(folder, lease)
-    return lease
+    return {**check(lease, fence), "released": True, "wanted": None}
 
 
-def ask(folder: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def ask(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> Lease:
     """Ask the holder to yield; it sees that when it renews. Nothing to ask for when the lease is free."""
-    lease = read(folder)
-    if lease is None:
-        return {}
-    if not lease.get("released") and lease.get("holder") != fence["holder"]:
-        lease["wanted"] = {"holder": fence["holder"], "info": arguments.get("info") or {}}
-        write(folder, lease)
-    return lease
+    if lease is None or lease.get("released") or lease.get("holder") == fence["holder"]:
+        return lease
+    return {**lease, "wanted": {"holder": fence["holder"], "info": arguments.get("info") or {}}}
+
+
+STEPS: dict[str, Callable[[Lease, dict[str, Any], dict[str, Any]], Lease]] = {
+    "lease.acquire": acquire,
+    "lease.renew": renew,
+    "lease.release": release,
+    "lease.check": lambda lease, fence, _: check(lease, fence),
+    "lease.ask": ask,
+}
+"""The pure part: lease, fence and arguments to the lease afterwards."""
 
 
 def is_expected(lease: dict[str, Any], expected: Any) -> bool:

@@ -34,6 +34,7 @@ from . import engine, gpus, network, wire
 from .wire import maybe, read_text
 
 VERSION = 1
+HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -308,7 +309,7 @@ def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
     }
     if not isinstance(entry, dict) or any(entry.get(key) != value for key, value in now.items()):
         return "unverified"
-    asked = {kind: file[kind] for kind in ("sha256", "git", "pieces") if file.get(kind)}
+    asked = {kind: file[kind] for kind in HASHES if file.get(kind)}
     known = {kind: entry[kind] for kind in asked if entry.get(kind)}
     if not known:
         return "unverified"

@@ -1,0 +1,328 @@
+# ruff: noqa: ARG002 (nothing here takes time or is followed, so some parameters of the protocol go unused)
+"""A node in memory that behaves as the real ones do (tests/hosts/test_contract.py), for thousands of orders
+of events: its clock is injected, and any write can be made to fail before it, after it, or by a lost reply.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import posixpath
+import secrets
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
+from sparkop.hosts.base import ContainerSpec, Fence, HttpResponse, Json
+from sparkop.hosts.programs import new_nonce, parse_document, raise_act_error
+from sparkop.hosts.simulated_document import document
+from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode, sha256
+from sparkop.node import engine as engine_facts
+from sparkop.node import lease, wire
+
+
+class SimulatedHost:
+    """One controller's way to a simulated node. Several hosts of one node are several controllers."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self.node = node
+        self.world = node.world
+        self.containers = SimulatedContainers(self)
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    # Reading
+
+    def probe(self, request: Mapping[str, Json], *, timeout: float = 30.0) -> dict[str, Json]:
+        with self.world.lock:
+            self.reach()
+            nonce = new_nonce()
+            other = new_nonce() if self.node.answer is Answer.OLD else nonce
+            output = io.BytesIO()
+            wire.write_answer(output, other, document(self.node, request, other))
+        said = output.getvalue()
+        half = said[: len(said) // 2] if self.node.answer is Answer.HALF else said
+        return parse_document(half, nonce, node=self.name)
+
+    def read_file(self, path: str) -> bytes | None:
+        with self.world.lock:
+            self.reach()
+            found = self.node.files.get(self.node.path(path))
+        return found[0] if found else None
+
+    def http(
+        self,
+        method: str,
+        port: int,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 30.0,
+    ) -> HttpResponse:
+        self.reach()
+        service = self.node.services.get(port)
+        if service is None:
+            raise ConnectionRefusedError(f"nothing listens on port {port} of {self.name}")
+        status, lines = service(method, path, headers or {}, body)
+        return SimulatedResponse(status, lines)
+
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
+        for line in self.containers.logs(container, tail=tail, follow=follow):
+            yield line.decode("utf-8", "replace")
+
+    # Writing
+
+    def act(
+        self, action: str, arguments: Mapping[str, Json], fence: Fence, *, timeout: float = 60.0
+    ) -> dict[str, Json]:
+        self.reach()
+        arguments = json.loads(json.dumps(dict(arguments)))
+        if action in lease.STEPS:
+            return self.write(action, "lease.json", fence, lambda: self._lease(action, arguments, fence))
+        steps: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
+            "file.write": self._file_write,
+            "file.remove": self._file_remove,
+            "directory.ensure": self._directory_ensure,
+            "directory.remove": self._directory_remove,
+            "key.ensure": self._key_ensure,
+            "intent.write": self._intent_write,
+            "history.append": self._history_append,
+            "container.logs.keep": self._logs_keep,
+            "image.remove": self._image_remove,
+        }
+        if action not in steps:
+            raise_act_error(
+                {"error": {"kind": "arguments", "message": f"no action {action}"}}, node=self.name
+            )
+        target = str(arguments.get("path") or arguments.get("reference") or action)
+        return self.write(action, target, fence, lambda: steps[action](arguments, fence.directory))
+
+    def reach(self) -> None:
+        """Raises UnreachableError when the node is silent."""
+        if self.node.answer is Answer.SILENT:
+            raise UnreachableError("The node does not answer.", node=self.name, cause="no answer within 10 s")
+
+    def write(
+        self, action: str, target: str, fence: Fence, step: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """One effect under the fence, in the world's order of writes."""
+
+        def fenced() -> dict[str, Any]:
+            if action not in lease.STEPS:
+                self._lease("lease.check", {}, fence)
+            return step()
+
+        self.reach()
+        return self.world.effect(self.node, action, target, fence, fenced)
+
+    def _lease(self, action: str, arguments: Mapping[str, Any], fence: Fence) -> dict[str, Any]:
+        path = self.node.path(posixpath.join(fence.directory, lease.NAME))
+        try:
+            before = self.node.document_of(path)
+        except ValueError:
+            if not arguments.get("force"):
+                raise LeaseHeldError(
+                    "Another sparkop writes to this cluster.", node=self.name, cause="lease.json is damaged"
+                ) from None
+            before = None
+        try:
+            after = lease.STEPS[action](before, asdict(fence), dict(arguments))
+        except lease.LeaseError as error:
+            raise_act_error({"error": {"kind": "lease", "message": str(error)}}, node=self.name)
+        if after is not None and after != before:
+            self.node.files[path] = (json.dumps(after, sort_keys=True).encode() + b"\n", 0o600)
+        return {"lease": after or {}}
+
+    def _put(self, path: str, content: bytes, mode: int) -> bool:
+        if self.node.files.get(path) == (content, mode):
+            return False
+        self.node.files[path] = (content, mode)
+        return True
+
+    def _file_write(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        content = b64decode(arguments["content"])
+        path = self.node.path(arguments["path"], state)
+        return {"changed": self._put(path, content, arguments.get("mode", 0o644))}
+
+    def _file_remove(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        removed = self.node.files.pop(self.node.path(arguments["path"], state), None)
+        return {"changed": removed is not None}
+
+    def _directory_ensure(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path = self.node.path(arguments["path"], state)
+        known = self.node.folders.get(path)
+        mode = arguments.get("mode", known or 0o755)
+        self.node.folders[path] = mode
+        return {"changed": known != mode}
+
+    def _directory_remove(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path, top = self.node.path(arguments["path"], state), self.node.path(state)
+        if posixpath.commonpath([path, top]) != top:
+            message = f"{path} is not below the state folder"
+            raise_act_error({"error": {"kind": "arguments", "message": message}}, node=self.name)
+        below = [p for p in (*self.node.files, *self.node.folders) if p == path or p.startswith(path + "/")]
+        for known in below:
+            self.node.files.pop(known, None)
+            self.node.folders.pop(known, None)
+        return {"changed": bool(below)}
+
+    def _key_ensure(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path = self.node.path(arguments["path"], state)
+        key = self.node.files.get(path, (b"", 0))[0].decode().strip()
+        made = not key
+        key = key or secrets.token_urlsafe(32)
+        self.node.files[path] = (key.encode() + b"\n", 0o600)
+        handed, config = False, arguments.get("config")
+        if config:
+            content = config["template"].replace("{key}", key).encode()
+            handed = self._put(self.node.path(config["path"], state), content, 0o600)
+        return {"changed": made or handed}
+
+    def _intent_write(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path = self.node.path("intent.json", state)
+        if arguments["document"] is None:
+            return {"changed": self.node.files.pop(path, None) is not None}
+        content = json.dumps(arguments["document"], sort_keys=True).encode() + b"\n"
+        return {"changed": self._put(path, content, 0o644)}
+
+    def _history_append(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path = self.node.path("history.json", state)
+        entries = (self.node.document_of(path) or {"entries": []})["entries"]
+        if any(e.get("id") == arguments["entry"]["id"] for e in entries):
+            return {"changed": False}
+        kept = [*entries, arguments["entry"]][-arguments.get("limit", 200) :]
+        self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o644)
+        return {"changed": True}
+
+    def _logs_keep(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        container = self.node.containers.get(arguments["name"])
+        if container is None:
+            return {"bytes": 0}
+        text = b"".join(line + b"\n" for line in container.log[-arguments.get("tail", 10000) :])
+        self._put(self.node.path(arguments["path"], state), text, 0o600)
+        return {"bytes": len(text)}
+
+    def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
+        return {"changed": self.node.images.pop(arguments["reference"], None) is not None}
+
+
+class SimulatedContainers:
+    """The Docker engine of a simulated node."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+        self._node = host.node
+
+    def run(self, spec: ContainerSpec, fence: Fence) -> str:
+        result = self._host.write("container.run", spec.name, fence, lambda: self._run(spec))
+        return str(result["id"])
+
+    def _run(self, spec: ContainerSpec) -> dict[str, Any]:
+        self._engine()
+        found = self._node.containers.get(spec.name)
+        if found is not None:
+            if any(found.spec.labels.get(key) != value for key, value in spec.labels.items()):
+                self._fail(f"another container is called {spec.name}")
+            if found.state == "created":
+                self._node.start(found)
+            return {"id": found.id}
+        image = self._node.images.get(spec.image)
+        if image is None:
+            self._fail(f"No such image: {spec.image}")
+        self._node.created += 1
+        container = SimulatedContainer(
+            spec, sha256(f"{self._node.name} {self._node.created}".encode()), image.id
+        )
+        self._node.containers[spec.name] = container
+        self._node.start(container)
+        return {"id": container.id}
+
+    def remove(self, name: str, fence: Fence, *, grace: float) -> None:
+        self._host.write("container.remove", name, fence, lambda: self._remove(name))
+
+    def _remove(self, name: str) -> dict[str, Any]:
+        self._engine()
+        container = self._node.containers.pop(name, None)
+        if container is not None:
+            self._node.tell("destroy", container)
+        return {"changed": container is not None}
+
+    def kill(self, name: str, fence: Fence) -> None:
+        self._host.write("container.kill", name, fence, lambda: self._kill(name))
+
+    def _kill(self, name: str) -> dict[str, Any]:
+        self._engine()
+        container = self._node.containers.get(name)
+        if container is None or not container.running:
+            return {"changed": False}
+        container.state, container.exit_code = "exited", 137
+        container.finished_at = self._node.world.clock()
+        self._node.tell("die", container, exitCode="137")
+        return {"changed": True}
+
+    def pull(self, reference: str, fence: Fence) -> Iterator[Json]:
+        yield {"status": f"Pulling from {reference}"}
+
+        def step() -> dict[str, Any]:
+            self._engine()
+            image = self._node.world.registry.get(reference)
+            if image is None:
+                self._fail(f"manifest for {reference} not found")
+            self._node.images[reference] = image
+            return {"changed": True}
+
+        self._host.write("image.pull", reference, fence, step)
+        yield {"status": f"Status: Downloaded newer image for {reference}"}
+
+    def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
+        self._host.reach()
+        self._engine()
+        container = self._node.containers.get(name)
+        if container is None:
+            self._fail(f"No such container: {name}")
+        yield from container.log[-tail:] if tail else []
+
+    def events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
+        self._host.reach()
+        self._engine()
+        for event in list(self._node.events):
+            attributes = event["Actor"]["Attributes"]
+            labels = filters.get("label", ())
+            actions = filters.get("event", ())
+            if all(engine_facts.carries(attributes, label) for label in labels) and (
+                not actions or event["Action"] in actions
+            ):
+                yield event
+
+    def _engine(self) -> None:
+        if not self._node.docker_up:
+            self._fail("Connection refused")
+
+    def _fail(self, message: str) -> NoReturn:
+        raise BlockedError(f"The node could not do it: {message}", node=self._node.name)
+
+
+class SimulatedResponse:
+    """The answer of a simulated service."""
+
+    def __init__(self, status: int, lines: Iterable[bytes]) -> None:
+        self.status = status
+        self._lines = iter(lines)
+
+    def read(self) -> bytes:
+        return b"".join(self._lines)
+
+    def lines(self) -> Iterator[bytes]:
+        for line in self._lines:
+            yield line.rstrip(b"\r\n")
+
+    def close(self) -> None:
+        self._lines = iter(())
