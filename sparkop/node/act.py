@@ -29,6 +29,8 @@ container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
 container.logs.keep   ``name``, ``path``, ``tail`` lines: kept owner-only (``bytes``)
 image.remove          ``reference`` (``changed``)
+program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` for its standard
+                      input, ``seconds``: runs to its end, not under the lock (``exit``, ``output``, ``said``)
 ====================  ===============================================================================
 
 Paths are absolute, start with ``~``, or are relative to the state folder.
@@ -42,6 +44,7 @@ import secrets
 import shutil
 import stat
 import struct
+import sys
 import time
 from binascii import a2b_base64
 from contextlib import contextmanager
@@ -88,6 +91,8 @@ class Act:
         }
         if self.action == "container.remove":  # waits between its steps, without the lock
             return self.container_remove()
+        if self.action == "program.run":  # may take its time: without the lock
+            return self.program_run()
         if self.action not in steps:
             raise ArgumentsError("no action %s" % self.action)
         with self.fenced():
@@ -299,6 +304,25 @@ class Act:
 
     def image_remove(self) -> dict[str, Any]:
         return {"changed": self.delete("/images/%s" % self.argument("reference"))}
+
+    # Programs
+
+    def program_run(self) -> dict[str, Any]:
+        """Run one of our own programs; what has to outlive this call is detached by the program itself."""
+        import subprocess
+
+        path = self.path()
+        with self.fenced():
+            put(path, a2b_base64(self.argument("content")), 0o644)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", path, *self.argument("argv")],
+            input=str(self.arguments.get("input", "")).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=float(self.arguments.get("seconds", 60.0)),
+        )
+        said = done.stderr.decode("utf-8", "replace")[-2000:]
+        return {"exit": done.returncode, "output": done.stdout.decode(), "said": said}
 
 
 def log_parts(raw: bytes) -> Iterator[bytes]:
