@@ -1,0 +1,168 @@
+"""A file while its bytes arrive: the staging file, which blocks of it are durable, and its running hash.
+
+The block list is a text file: one header line (JSON), then a line per durable block, ``NNNNNNNN CCCCCCCC``
+(index, CRC-32 of the index's digits). A line is written only after the block's bytes were synced; a torn or
+garbled line does not count. After a crash a block is therefore either listed and on disk, or fetched again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from typing import Iterable, List, Set
+
+from .files import BLOCK, Block, File, TransferError, blocks_of
+from .hashing import CHUNK, FileHash, release
+from .ledger import sync_folder
+
+
+class Stopped(Exception):
+    """The job was told to stop."""
+
+
+def _line(index: int) -> bytes:
+    digits = b"%08d" % index
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
+
+
+def read_list(path: str, header: bytes, count: int) -> Set[int]:
+    """Durable blocks of a list with this header; empty when the list is of another file or is not there."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except OSError:
+        return set()
+    if lines[0] + b"\n" != header:
+        return set()
+    known = {_line(index)[:-1]: index for index in range(count)}
+    return {known[line] for line in lines[1:-1] if line in known}
+
+
+class Staging:
+    """One wanted file in the making, in the folder of its final place. Thread-safe."""
+
+    def __init__(self, target: str, file: File, block_size: int = BLOCK) -> None:
+        folder = os.path.dirname(target)
+        self.file = file
+        self.target = target
+        self.partial = os.path.join(folder, ".sparkop-%s.partial" % file.key)
+        self.list = os.path.join(folder, ".sparkop-%s.blocks" % file.key)
+        self.blocks = blocks_of(file, block_size)
+        self._size = block_size
+        self._changed = threading.Condition()
+        self._written: Set[int] = set()
+        self._durable: Set[int] = set()
+        self._handle = -1
+        self._list_handle = -1
+
+    def open(self) -> None:
+        """Take up what an earlier run left, or begin. Raises OSError."""
+        self._handle = os.open(self.partial, os.O_RDWR | os.O_CREAT, 0o644)
+        status = os.fstat(self._handle)
+        header = self.header(status.st_ino)
+        found = read_list(self.list, header, len(self.blocks)) if status.st_size == self.file.size else set()
+        if not found:
+            os.ftruncate(self._handle, 0)
+            os.ftruncate(self._handle, self.file.size)
+        self._list_handle = os.open(self.list, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._rewrite(header, found)
+        self._written = set(found)
+        self._durable = set(found)
+
+    def header(self, inode: int) -> bytes:
+        name, value = self.file.wanted
+        fields = {"version": 1, "hash": name, "value": value, "size": self.file.size, "block": self._size}
+        return json.dumps(dict(fields, inode=inode), sort_keys=True).encode() + b"\n"
+
+    def _rewrite(self, header: bytes, found: Iterable[int]) -> None:
+        """Header and good lines only, so that what is appended never joins a torn line.
+
+        Not atomic: a crash in between loses lines, which costs bytes and nothing else.
+        """
+        os.ftruncate(self._list_handle, 0)
+        os.write(self._list_handle, header + b"".join(_line(index) for index in sorted(found)))
+        os.fdatasync(self._list_handle)
+        sync_folder(os.path.dirname(self.list))
+
+    def missing(self) -> List[Block]:
+        """Blocks that are not written yet, in order."""
+        with self._changed:
+            return [block for block in self.blocks if block.index not in self._written]
+
+    def durable_bytes(self) -> int:
+        """Bytes in durable blocks."""
+        with self._changed:
+            return sum(self.blocks[index].length for index in self._durable)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Put bytes at their place. Raises OSError (a full disk)."""
+        while len(data):
+            count = os.pwrite(self._handle, data, offset)
+            offset += count
+            data = data[count:]
+
+    def written(self, index: int) -> None:
+        """All bytes of the block were given to `write`."""
+        with self._changed:
+            self._written.add(index)
+            self._changed.notify_all()
+
+    def commit(self, indexes: Iterable[int]) -> None:
+        """Make blocks durable: the bytes first, then their lines."""
+        os.fdatasync(self._handle)
+        os.write(self._list_handle, b"".join(_line(index) for index in indexes))
+        os.fdatasync(self._list_handle)
+        with self._changed:
+            self._durable.update(indexes)
+            self._changed.notify_all()
+
+    def hash_along(self, stop: threading.Event) -> FileHash:
+        """Hash the file in order, waiting for each block to be written. Raises Stopped."""
+        result = FileHash(self.file)
+        buffer = memoryview(bytearray(CHUNK))
+        for block in self.blocks:
+            self._wait(block.index, self._written, stop)
+            offset, end = block.offset, block.offset + block.length
+            while offset < end:
+                count = os.preadv(self._handle, [buffer[: end - offset]], offset)
+                if not count:
+                    raise TransferError("content", "%s was cut short while it was fetched" % self.file.path)
+                result.update(buffer[:count])
+                offset += count
+        return result
+
+    def wait_durable(self, stop: threading.Event) -> None:
+        """Until every block is durable. Raises Stopped."""
+        for block in self.blocks:
+            self._wait(block.index, self._durable, stop)
+
+    def _wait(self, index: int, among: Set[int], stop: threading.Event) -> None:
+        with self._changed:
+            while index not in among:
+                if stop.is_set():
+                    raise Stopped
+                self._changed.wait(0.5)
+
+    def publish(self) -> os.stat_result:
+        """Give the file its name; returns its stat. All blocks are durable and the hash agreed."""
+        os.fsync(self._handle)
+        release(self._handle)
+        os.replace(self.partial, self.target)
+        folder = os.path.dirname(self.target)
+        sync_folder(folder)
+        os.unlink(self.list)
+        sync_folder(folder)
+        return os.fstat(self._handle)
+
+    def discard(self) -> None:
+        """Wrong bytes: nothing of them is used again."""
+        os.unlink(self.list)
+        os.unlink(self.partial)
+
+    def close(self) -> None:
+        for handle in (self._handle, self._list_handle):
+            if handle >= 0:
+                os.close(handle)
+        self._handle = self._list_handle = -1

@@ -1,0 +1,445 @@
+"""Fetches missing files by parallel ranges: streams take runs of blocks, a committer makes them durable, each file
+is hashed while it arrives and gets its name when the hash agrees."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+import time
+import urllib.parse
+from collections import deque
+from http.client import HTTPException
+from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from . import http
+from .blocks import Staging, Stopped
+from .files import Block, File, Job, TransferError
+from .hashing import CHUNK
+from .http import Again, Body, Client, Expired, Reader
+from .status import Status
+
+SPAN = 8
+"""Blocks asked for by one request, at most."""
+UNCOMMITTED = 3
+"""Blocks that one stream may be ahead of the disk, the one it reads included: 48 MiB are lost by a kill."""
+ACTIVE = 4
+"""Files of several blocks that are open at a time, beside those of one block."""
+TRIES = 2
+"""Times a file may arrive with wrong bytes before that is an error."""
+SLOWEST = 64 << 10
+"""Bytes in `http.TIMEOUT` seconds under which a connection counts as stalled."""
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before the next try, growing with failures in a row; a server's Retry-After wins."""
+LONGEST_PAUSE = 300.0
+
+
+class Limiter:
+    """At most ``rate`` bytes a second in all; 0 is no limit."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+
+    def take(self, count: int, stop: threading.Event) -> None:
+        """Wait until this many bytes may pass."""
+        if not self._rate:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + count / self._rate
+            pause = self._free_at - now
+        stop.wait(pause)
+
+
+class Source:
+    """A place that has the files. ``hub`` knows pieces, peers know whole files."""
+
+    def __init__(self, document: Mapping[str, object], secrets: Mapping[str, str]) -> None:
+        self.kind = str(document["kind"])
+        command = document.get("command")
+        self.command = [str(word) for word in command] if isinstance(command, (list, tuple)) else None
+        self._base = str(document.get("base", "http://peer/"))
+        self._token = secrets.get(self.kind, "")
+
+    @property
+    def by_piece(self) -> bool:
+        """Offsets are counted in pieces, not in the whole file."""
+        return self.kind == "hub"
+
+    def reader(self, file: File, piece: int) -> Reader:
+        """For one piece of the file, or for the file."""
+        if self.by_piece:
+            part = file.pieces[piece]
+            name, size, hashes = part.path, part.size, (part.sha256,) if part.sha256 else ()
+        else:
+            name, size, hashes = file.path, file.size, ()
+        url = self._base + urllib.parse.quote(name)
+        return Reader(url, name, size, tuple(hashes), self._token, peer=not self.by_piece)
+
+
+class Active:
+    """A file that is being fetched. Guarded by the lock of `Fetch`."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.file = staging.file
+        self.pending: Deque[Block] = deque(staging.missing())
+        self.durable = staging.durable_bytes()
+        self.readers: Dict[Tuple[int, int], Reader] = {}
+        self.whole: Dict[int, int] = {}
+        """Piece -> the stream that reads it from its beginning, because the server knows no ranges."""
+
+    @property
+    def single(self) -> bool:
+        return len(self.staging.blocks) <= 1
+
+    def take(self, most: int) -> List[Block]:
+        """A run of neighbouring missing blocks of one piece; empty when there is none to hand out."""
+        run: List[Block] = []
+        skipped: List[Block] = []
+        while self.pending and len(run) < most:
+            block = self.pending[0]
+            if block.piece in self.whole:
+                skipped.append(self.pending.popleft())
+                continue
+            if run and (block.index != run[-1].index + 1 or block.piece != run[-1].piece):
+                break
+            run.append(self.pending.popleft())
+        self.give_back(skipped)
+        return run
+
+    def take_piece(self, piece: int, position: int) -> List[Block]:
+        """All missing blocks of a piece from a position on."""
+        mine = [block for block in self.pending if block.piece == piece and block.piece_offset >= position]
+        for block in mine:
+            self.pending.remove(block)
+        return mine
+
+    def give_back(self, blocks: Sequence[Block]) -> None:
+        if blocks:
+            self.pending = deque(sorted([*self.pending, *blocks], key=lambda block: block.index))
+
+
+class _Work(NamedTuple):
+    active: Active
+    blocks: List[Block]
+
+
+class Fetch:
+    """One run over a list of files. ``place(file)`` is the staging of a file, ``done(file, status)`` is called
+    for each verified file in its final place."""
+
+    def __init__(
+        self, job: Job, status: Status, stop: threading.Event, place: Callable[[File], Staging],
+        done: Callable[[File, Staging, Mapping[str, str]], None],
+    ) -> None:  # fmt: skip
+        self._job = job
+        self._status = status
+        self._stop = stop
+        self._place = place
+        self._done = done
+        self._sources = [Source(document, job.secrets) for document in job.sources]
+        self._changed = threading.Condition()
+        self._queue: Deque[File] = deque()
+        self._active: List[Active] = []
+        self._tries: Dict[str, int] = {}
+        self._error: Optional[TransferError] = None
+        self._alive_at = time.monotonic()
+        self._limiter = Limiter(job.rate)
+        self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
+        self._finishers: List[threading.Thread] = []
+
+    def run(self, files: Sequence[File]) -> None:
+        """Fetch all. Raises TransferError, Stopped."""
+        if not files:
+            return
+        if not self._sources:
+            raise TransferError("job", "files are missing and the job names no source")
+        self._queue.extend(files)
+        streams = [
+            threading.Thread(target=self._guard, args=(self._stream, number)) for number in range(self._job.streams)
+        ]
+        committer = threading.Thread(target=self._guard, args=(self._commit_on,))
+        for thread in [committer, *streams]:
+            thread.start()
+        for thread in streams:
+            thread.join()
+        for thread in self._finishers:
+            thread.join()
+        self._commits.put(None)
+        committer.join()
+        for active in self._active:
+            active.staging.close()
+        if self._error is not None:
+            raise self._error
+        if self._stop.is_set():
+            raise Stopped
+        if self._status.bad:
+            names = ", ".join(sorted(self._status.bad)[:3])
+            raise TransferError("content", "wrong bytes came twice for %s" % names, "try another source")
+
+    def _guard(self, target: Callable[..., None], *arguments: object) -> None:
+        """Run a thread's work; its failure ends the job."""
+        try:
+            target(*arguments)
+        except Stopped:
+            pass
+        except TransferError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(as_transfer_error(error))
+        except BaseException as error:
+            self._fail(TransferError("job", "fault in the transfer program: %r" % error))
+            raise
+
+    def _fail(self, error: TransferError) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._stop.set()
+            self._changed.notify_all()
+
+    # What is handed out -----------------------------------------------------------------------------
+
+    def _next(self) -> Optional[_Work]:
+        """Blocks for a stream; None when everything is fetched."""
+        with self._changed:
+            while not self._stop.is_set():
+                for active in self._active:
+                    blocks = active.take(self._span(active))
+                    if blocks:
+                        return _Work(active, blocks)
+                if self._may_open():
+                    self._open(self._queue.popleft())
+                elif not self._queue and not self._active:
+                    return None
+                else:
+                    self._changed.wait(0.5)
+            raise Stopped
+
+    def _span(self, active: Active) -> int:
+        share = -(-len(active.pending) // (2 * self._job.streams))
+        return max(1, min(SPAN, share))
+
+    def _may_open(self) -> bool:
+        large = sum(not active.single for active in self._active)
+        return bool(self._queue) and large < ACTIVE and len(self._active) < ACTIVE + 2 * self._job.streams
+
+    def _open(self, file: File) -> None:
+        staging = self._place(file)
+        staging.open()
+        active = Active(staging)
+        self._active.append(active)
+        self._status.at(file.path, file.size, active.durable)
+        thread = threading.Thread(target=self._guard, args=(self._finish, active))
+        self._finishers.append(thread)
+        thread.start()
+
+    # One stream ---------------------------------------------------------------------------------------
+
+    def _stream(self, number: int) -> None:
+        buffer = memoryview(bytearray(CHUNK))
+        budget = threading.Semaphore(UNCOMMITTED)
+        failures = 0
+        turn = number
+        client = Client(self._sources[turn % len(self._sources)].command)
+        try:
+            while True:
+                work = self._next()
+                if work is None:
+                    return
+                which = turn % len(self._sources)
+                try:
+                    self._fetch(number, which, client, work, buffer, budget)
+                    failures = 0
+                    continue
+                except Expired:
+                    failures = min(failures, 1)  # the next request asks for a new address
+                except Again as again:
+                    self._check_patience(again)
+                    after = again.after if again.after is not None else PAUSES[min(failures, len(PAUSES) - 1)]
+                    self._stop.wait(min(after, LONGEST_PAUSE))
+                failures += 1
+                turn += 1
+                client.close()
+                client = Client(self._sources[turn % len(self._sources)].command)
+        finally:
+            client.close()
+
+    def _check_patience(self, again: Again) -> None:
+        silent = time.monotonic() - self._alive_at
+        if silent > self._job.patience:
+            raise TransferError(
+                "network", "no byte came for %d s; last: %s" % (silent, again),
+                "check the network and the source, then start it again: what is here is kept",
+            )  # fmt: skip
+
+    def _fetch(
+        self, number: int, which: int, client: Client, work: _Work, buffer: memoryview, budget: threading.Semaphore
+    ) -> None:
+        """Get the blocks of one piece of work; what is not got is given back."""
+        active, needed = work.active, deque(work.blocks)
+        piece = needed[0].piece
+        source = self._sources[which]
+        try:
+            with self._changed:
+                key = (which, piece if source.by_piece else 0)
+                reader = active.readers.get(key) or source.reader(active.file, piece)
+                active.readers[key] = reader
+            shift = 0 if source.by_piece else needed[0].offset - needed[0].piece_offset
+            start = needed[0].piece_offset + shift
+            length = sum(block.length for block in needed)
+            try:
+                url, body = reader.open(client, start, length)
+            except Again as again:
+                if again.alive:
+                    self._alive_at = time.monotonic()
+                raise
+            except (OSError, HTTPException) as error:
+                raise Again("%s: %r" % (http.place_of(reader.url), error)) from None
+            try:
+                if body.start != start or not reader.ranges:
+                    if not self._read_whole(number, active, piece, needed):
+                        return
+                self._receive(active, body, shift, needed, buffer, budget)
+            finally:
+                body.close()
+                if not body.whole:
+                    client.drop(url)
+        finally:
+            with self._changed:
+                active.give_back(list(needed))
+                if active.whole.get(piece) == number:
+                    del active.whole[piece]
+                self._changed.notify_all()
+
+    def _read_whole(self, number: int, active: Active, piece: int, needed: Deque[Block]) -> bool:
+        """The server sends a piece from its beginning only: one stream takes all of it, the others let go."""
+        with self._changed:
+            if active.whole.setdefault(piece, number) != number:
+                return False
+            merged = sorted([*needed, *active.take_piece(piece, 0)], key=lambda block: block.index)
+            needed.clear()
+            needed.extend(merged)
+            return True
+
+    def _receive(
+        self, active: Active, body: Body, shift: int, needed: Deque[Block], buffer: memoryview,
+        budget: threading.Semaphore,
+    ) -> None:  # fmt: skip
+        """Write what comes to its blocks. Ends when they are there or the answer ends where it said."""
+        position = body.start - shift
+        pace = _Pace()
+        while needed:
+            block = needed[0]
+            end = block.piece_offset + block.length
+            self._claim(budget)
+            whole = False
+            try:
+                while position < end:
+                    skipping = position < block.piece_offset
+                    limit = block.piece_offset - position if skipping else end - position
+                    count = self._read(body, buffer[:limit], pace)
+                    if not count:
+                        return
+                    if not skipping:
+                        active.staging.write(block.offset + position - block.piece_offset, buffer[:count])
+                    self._status.received(count, discarded=skipping)
+                    position += count
+                whole = True
+            finally:
+                if not whole:
+                    budget.release()
+            needed.popleft()
+            active.staging.written(block.index)
+            self._commits.put((active, block, budget))
+
+    def _claim(self, budget: threading.Semaphore) -> None:
+        while not budget.acquire(timeout=0.5):
+            if self._stop.is_set():
+                raise Stopped
+
+    def _read(self, body: Body, buffer: memoryview, pace: "_Pace") -> int:
+        if self._stop.is_set():
+            raise Stopped
+        try:
+            count = body.read_into(buffer)
+        except OSError as error:
+            raise Again("the connection failed: %s" % (error or type(error).__name__)) from None
+        self._limiter.take(count, self._stop)
+        self._alive_at = pace.check(count, limited=bool(self._job.rate))
+        return count
+
+    # Durable, verified, in place ------------------------------------------------------------------------
+
+    def _commit_on(self) -> None:
+        """Make written blocks durable, all that wait for it at once."""
+        while True:
+            batch = [self._commits.get()]
+            while not self._commits.empty():
+                batch.append(self._commits.get())
+            grouped: Dict[int, Tuple[Active, List[Block]]] = {}
+            for item in batch:
+                if item is not None:
+                    grouped.setdefault(id(item[0]), (item[0], []))[1].append(item[1])
+            for active, blocks in grouped.values():
+                active.staging.commit([block.index for block in blocks])
+                active.durable += sum(block.length for block in blocks)
+                self._status.at(active.file.path, active.file.size, active.durable)
+            for item in batch:
+                if item is None:
+                    return
+                item[2].release()
+
+    def _finish(self, active: Active) -> None:
+        """Follow one file to its end: hash it as it arrives, publish it or throw it away."""
+        staging, file = active.staging, active.file
+        result = staging.hash_along(self._stop)
+        staging.wait_durable(self._stop)
+        if result.matches():
+            self._done(file, staging, result.result())
+            self._status.finished(file.path, file.size)
+        else:
+            staging.discard()
+        staging.close()
+        with self._changed:
+            self._active.remove(active)
+            if not result.matches():
+                self._retry(file)
+            self._changed.notify_all()
+
+    def _retry(self, file: File) -> None:
+        self._tries[file.path] = self._tries.get(file.path, 0) + 1
+        wrong = self._tries[file.path] >= TRIES
+        self._status.dropped(file.path, "the source sends other bytes than were published" if wrong else None)
+        if not wrong:
+            self._queue.append(file)
+
+
+class _Pace:
+    """Notices a connection that sends next to nothing."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._count = 0
+
+    def check(self, count: int, *, limited: bool) -> float:
+        """After each read; returns the time. Raises Again."""
+        now = time.monotonic()
+        self._count += count
+        if now - self._since > http.TIMEOUT:
+            if self._count < SLOWEST and not limited:
+                raise Again("the connection sends next to nothing")
+            self._since, self._count = now, 0
+        return now
+
+
+def as_transfer_error(error: OSError) -> TransferError:
+    """A failure of the node's own disk, in the user's words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TransferError(
+            "space", "the disk is full (%s)" % (error.filename or "while writing"),
+            "free space and start it again: everything that is here is kept and used",
+        )  # fmt: skip
+    return TransferError("place", str(error), "see that the user of this node may write there")

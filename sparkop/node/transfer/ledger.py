@@ -1,0 +1,104 @@
+"""The ledger of verified files: a full hash once, a stat from then on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from typing import Any, Dict, Iterator, Mapping, Optional
+from contextlib import contextmanager
+
+from .files import File
+
+_STAT = (("device", "st_dev"), ("inode", "st_ino"), ("size", "st_size"), ("mtime_ns", "st_mtime_ns"), ("ctime_ns", "st_ctime_ns"))
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Replace a file so that after any crash it holds the old bytes or the new ones."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d.new" % (name, os.getpid()))
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, path)
+    sync_folder(folder)
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    """A JSON mapping; empty when the file is absent or torn (it was not written by `write_whole`)."""
+    try:
+        with open(path, "rb") as file:
+            document = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+class Ledger:
+    """``STATE/ledger/weights.json``. Several processes may use it: each change reads the file anew under a lock."""
+
+    def __init__(self, state: str) -> None:
+        self._path = os.path.join(state, "ledger", "weights.json")
+        self._mutex = threading.Lock()
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+
+    def entry(self, path: str) -> Optional[Mapping[str, Any]]:
+        """What was verified at this place, if its stat is still the same."""
+        real = os.path.realpath(path)
+        entry = read_json(self._path).get("files", {}).get(real)
+        return entry if entry and _same(real, entry) else None
+
+    def snapshot(self) -> Dict[str, Any]:
+        """All entries, unchecked."""
+        files = read_json(self._path).get("files", {})
+        return files if isinstance(files, dict) else {}
+
+    def record(self, path: str, status: os.stat_result, hashes: Mapping[str, str]) -> None:
+        """The bytes at ``path`` have these hashes; ``status`` is its stat from before they were read."""
+        real = os.path.realpath(path)
+        entry: Dict[str, Any] = {name: getattr(status, attribute) for name, attribute in _STAT}
+        entry.update(hashes)
+        with self._change() as files:
+            files[real] = entry
+
+    def forget(self, path: str) -> None:
+        """The bytes at ``path`` are not to be trusted."""
+        with self._change() as files:
+            files.pop(os.path.realpath(path), None)
+
+    @contextmanager
+    def _change(self) -> Iterator[Dict[str, Any]]:
+        with self._mutex, open(self._path + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            files = self.snapshot()
+            yield files
+            write_whole(self._path, json.dumps({"version": 1, "files": files}).encode())
+
+
+def agrees(path: str, entry: Optional[Mapping[str, Any]], file: File) -> bool:
+    """The ledger's entry speaks of the file that lies there now, and of the bytes that are wanted."""
+    name, value = file.wanted
+    return bool(entry) and entry is not None and entry.get(name) == value and _same(path, entry)
+
+
+def _same(path: str, entry: Mapping[str, Any]) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return all(getattr(status, attribute) == entry.get(name) for name, attribute in _STAT)

@@ -1,0 +1,230 @@
+"""Commands: ``python3 transfer.pyz COMMAND STATE``, a JSON request on standard input, a JSON answer on standard output.
+
+``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced command
+of an ssh key), ``release`` (page cache of the files of a folder), ``key``, ``know``, ``authorise``, ``forbid``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, IO, Optional
+
+from . import peering, serve
+from .files import TransferError, parse_file, parse_job
+from .hashing import release_file
+from .ledger import read_json, write_whole
+from .place import Place
+from .run import Run
+
+Json = Dict[str, Any]
+GRACE = 20.0
+"""Seconds that a process gets to end after SIGTERM."""
+
+
+def main() -> int:
+    """Run one command. Exit status 1: the answer is ``{"error": ...}``."""
+    command, state = sys.argv[1], os.path.realpath(os.path.expanduser(sys.argv[2]))
+    os.umask(os.umask(0) | 0o022)
+    try:
+        if command == "pipe":
+            serve.answer_on_stdio(state)
+            return 0
+        os.makedirs(os.path.join(state, "transfer"), exist_ok=True)
+        request = json.loads(sys.stdin.buffer.read() or b"{}")
+        answer = _COMMANDS[command](state, request)
+    except TransferError as error:
+        answer = {"error": {"kind": error.kind, "message": error.message, "remedy": error.remedy}}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    return 1 if "error" in answer else 0
+
+
+def _start(state: str, request: Json) -> Json:
+    """Begin a job in a process of its own, or tell which one is at work."""
+    job = parse_job(request)
+    lock = _lock(state, "lock")
+    if lock is None:
+        return {"started": False, "id": read_json(os.path.join(state, "transfer.json")).get("id")}
+    write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
+
+    def work() -> None:
+        stop = _stop_on_signals()
+        Run(state, job, stop).run()
+
+    _detach(state, "transfer.log", lock, work)
+    return {"started": True, "id": job.id}
+
+
+def _status(state: str, _request: Json) -> Json:
+    """The last status, and whether a process works on it."""
+    lock = _lock(state, "lock")
+    if lock is not None:
+        lock.close()
+    return {"running": lock is None, "status": read_json(os.path.join(state, "transfer.json"))}
+
+
+def _cancel(state: str, _request: Json) -> Json:
+    """End the job; what it has fetched is kept."""
+    return {"cancelled": _end(state, "lock")}
+
+
+def _share(state: str, request: Json) -> Json:
+    """Offer files to other nodes; with an ``address`` also on a TCP port. Repeating it changes nothing."""
+    for item in request["files"]:
+        parse_file(item)
+    path = os.path.join(state, "transfer", "share.json")
+    offer = {key: request.get(key) for key in ("directory", "hub", "files", "address")}
+    lock = _lock(state, "share.lock")
+    if lock is None:
+        running = read_json(os.path.join(state, "transfer", "share.running"))
+        if read_json(path) == offer and running:
+            return running
+        _end(state, "share.lock")
+        lock = _lock(state, "share.lock")
+        if lock is None:
+            raise TransferError("busy", "the share of this node does not end")
+    write_whole(path, json.dumps(offer).encode())
+    if not request.get("address"):
+        lock.close()
+        return {"port": None, "token": None}
+    token = os.urandom(32).hex()
+    try:
+        server = serve.bind(state, request["address"], token)
+    except OSError as error:
+        raise TransferError("place", "can't listen on %s: %s" % (request["address"], error)) from None
+    answer = {"port": server.server_address[1], "token": token}
+    running_path = os.path.join(state, "transfer", "share.running")
+    write_whole(running_path, json.dumps(answer).encode(), mode=0o600)
+
+    def work() -> None:
+        serve.serve_until_idle(server, _stop_on_signals())
+        os.unlink(running_path)
+
+    _detach(state, "share.log", lock, work)
+    return answer
+
+
+def _unshare(state: str, _request: Json) -> Json:
+    """Offer nothing any more."""
+    _end(state, "share.lock")
+    path = os.path.join(state, "transfer", "share.json")
+    if os.path.exists(path):
+        os.unlink(path)
+    return {}
+
+
+def _release(_state: str, request: Json) -> Json:
+    """Drop the clean pages of these files from the page cache; returns how many files."""
+    place = Place(request["directory"], request.get("hub"))
+    count = 0
+    for item in request["files"]:
+        path = place.find(parse_file(item))
+        if os.path.isfile(path):
+            release_file(path)
+            count += 1
+    return {"released": count}
+
+
+def _key(state: str, request: Json) -> Json:
+    return dict(peering.make_key(state, request["comment"]), host_keys=peering.host_keys())
+
+
+def _know(state: str, request: Json) -> Json:
+    peering.know_hosts(state, request["lines"])
+    return {}
+
+
+def _authorise(state: str, request: Json) -> Json:
+    peering.authorise(state, request["public"])
+    return {"host_keys": peering.host_keys()}
+
+
+def _forbid(state: str, request: Json) -> Json:
+    peering.forbid(request["comment"])
+    peering.remove_key(state)
+    return {}
+
+
+_COMMANDS: Dict[str, Callable[[str, Json], Json]] = {
+    "start": _start, "status": _status, "cancel": _cancel, "share": _share, "unshare": _unshare,
+    "release": _release, "key": _key, "know": _know, "authorise": _authorise, "forbid": _forbid,
+}  # fmt: skip
+
+
+def _lock(state: str, name: str) -> Optional[IO[str]]:
+    """The lock of a lasting process, with its process id inside; None when another holds it."""
+    file = open(os.path.join(state, "transfer", name), "a+")  # noqa: SIM115 - held as long as the process lives
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def _end(state: str, name: str) -> bool:
+    """Ask the holder of a lock to end, and wait for it; False when nobody holds it."""
+    path = os.path.join(state, "transfer", name)
+    deadline = time.monotonic() + GRACE
+    asked = False
+    while True:
+        lock = _lock(state, name)
+        if lock is not None:
+            lock.close()
+            return asked
+        if time.monotonic() > deadline:
+            raise TransferError("busy", "the process behind %s does not end" % path)
+        with open(path) as file:
+            text = file.read()
+        if not asked and text.isdigit():
+            asked = True
+            try:
+                os.kill(int(text), signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.05)
+
+
+def _detach(state: str, log: str, lock: IO[str], work: Callable[[], None]) -> None:
+    """Go on in a process that no connection, terminal or parent holds; the lock goes with it."""
+    sys.stdout.flush()
+    first = os.fork()
+    if first:
+        os.waitpid(first, 0)
+        lock.close()
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    code = 1
+    try:
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        output = os.open(os.path.join(state, "transfer", log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for target, source in ((0, nothing), (1, output), (2, output)):
+            os.dup2(source, target)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        work()
+        code = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return stop

@@ -1,0 +1,223 @@
+"""Hands files to other nodes: what is verified, and the durable blocks of what still arrives.
+
+The same requests are answered on a TCP port (for a fabric that the spec calls trusted; a bearer token is asked
+for) and on standard input and output, as the forced command of an ssh key (see ``peering.py``).
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import re
+import socket
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, BinaryIO, Dict, List, Optional, Set, Tuple
+
+from .blocks import Staging, read_list
+from .files import Block, File, TransferError, parse_file
+from .ledger import agrees, read_json
+from .place import Place
+
+WAIT = 5.0
+"""Seconds that a request waits for a block that is not here yet, before it is told to come again."""
+POLL = 0.05
+IDLE = 900.0
+"""Seconds without a request after which the server ends."""
+SEND = 4 << 20
+
+_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+
+
+class Shelf:
+    """The files on offer and what of them is here. Reads only."""
+
+    def __init__(self, state: str) -> None:
+        document = read_json(os.path.join(state, "transfer", "share.json"))
+        self._state = state
+        self._place = Place(document["directory"], document.get("hub"))
+        self._files = {item["path"]: parse_file(item) for item in document["files"]}
+        self._ledger: Tuple[int, Dict[str, Any]] = (0, {})
+
+    def file(self, path: str) -> Optional[File]:
+        return self._files.get(path)
+
+    def source_state(self) -> str:
+        """What this node's own transfer does: ``running``, ``done``, ``failed``, ``cancelled`` or ``none``."""
+        phase = read_json(os.path.join(self._state, "transfer.json")).get("phase", "none")
+        return str(phase) if phase in ("done", "failed", "cancelled", "none") else "running"
+
+    def open(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
+        """A handle that holds the bytes from ``start`` on and how far (at most ``end``); None: not here yet."""
+        path = self._place.find(file)
+        if agrees(path, self._entries().get(os.path.realpath(path)), file):
+            return os.open(path, os.O_RDONLY), end
+        staging = self._place.staging(file)
+        try:
+            handle = os.open(staging.partial, os.O_RDONLY)
+        except FileNotFoundError:
+            return None, start
+        header = staging.header(os.fstat(handle).st_ino)
+        durable = read_list(staging.list, header, len(staging.blocks))
+        reached = _reach(staging.blocks, durable, start, end)
+        if reached == start:
+            os.close(handle)
+            return None, start
+        return handle, reached
+
+    def _entries(self) -> Dict[str, Any]:
+        """The ledger's files, read again when the ledger was replaced."""
+        path = os.path.join(self._state, "ledger", "weights.json")
+        try:
+            stamp = os.stat(path).st_mtime_ns
+        except FileNotFoundError:
+            return {}
+        if stamp != self._ledger[0]:
+            self._ledger = (stamp, read_json(path).get("files", {}))
+        return self._ledger[1]
+
+
+def _reach(blocks: List[Block], durable: Set[int], start: int, end: int) -> int:
+    """The end of the unbroken run of durable blocks that holds ``start``."""
+    reached = start
+    for block in blocks:
+        if block.offset + block.length <= start:
+            continue
+        if block.index not in durable or block.offset > reached:
+            break
+        reached = block.offset + block.length
+        if reached >= end:
+            return end
+    return reached
+
+
+class Handler(BaseHTTPRequestHandler):
+    """GET of a file with a Range."""
+
+    protocol_version = "HTTP/1.1"
+    shelf: Shelf
+    token: Optional[str] = None
+    timeout = 120
+    used_at = time.monotonic()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+    def do_GET(self) -> None:
+        Handler.used_at = time.monotonic()
+        if self.token is not None:
+            shown = self.headers.get("Authorization") or ""
+            if not hmac.compare_digest(shown.encode(), ("Bearer " + self.token).encode()):
+                return self._refuse(401)
+        file = self.shelf.file(urllib.parse.unquote(self.path.lstrip("/")))
+        match = _RANGE.fullmatch(self.headers.get("Range") or "")
+        if file is None:
+            return self._refuse(404)
+        if not match or not int(match.group(1)) <= int(match.group(2)) < file.size:
+            return self._refuse(416)
+        start, end = int(match.group(1)), int(match.group(2)) + 1
+        handle, reached = self._wait(file, start, end)
+        if handle is None:
+            return self._refuse(503, self.shelf.source_state())
+        try:
+            self._send(file, handle, start, reached)
+        finally:
+            os.close(handle)
+
+    def _wait(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
+        deadline = time.monotonic() + WAIT
+        while True:
+            handle, reached = self.shelf.open(file, start, end)
+            if handle is not None or time.monotonic() > deadline or self.shelf.source_state() != "running":
+                return handle, reached
+            time.sleep(POLL)
+
+    def _refuse(self, code: int, source: str = "") -> None:
+        self.send_response(code)
+        if source:
+            self.send_header("X-Sparkop-Source", source)
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, file: File, handle: int, start: int, end: int) -> None:
+        self.send_response(206)
+        self.send_header("Content-Range", "bytes %d-%d/%d" % (start, end - 1, file.size))
+        self.send_header("Content-Length", str(end - start))
+        self.end_headers()
+        self.wfile.flush()
+        send_file(self.wfile.fileno(), handle, start, end)
+
+
+def send_file(target: int, handle: int, start: int, end: int) -> None:
+    """Bytes of a file to a socket or pipe, without a copy where the kernel can."""
+    while start < end:
+        try:
+            count = os.sendfile(target, handle, start, min(SEND, end - start))
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOSYS):
+                raise
+            count = os.write(target, os.pread(handle, min(1 << 20, end - start), start))
+        if not count:
+            raise ConnectionError("the file became shorter while it was sent")
+        start += count
+
+
+class _StdioHandler(Handler):
+    """One connection on standard input and output."""
+
+    def setup(self) -> None:
+        self.rfile = os.fdopen(0, "rb", buffering=0)  # type: ignore[assignment]
+        self.wfile = os.fdopen(1, "wb", buffering=0)  # type: ignore[assignment]
+
+    def finish(self) -> None:
+        pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A receiver that went away is no fault here."""
+
+    def server_bind(self) -> None:
+        """Without the base class's look-up of a host name, which may take seconds."""
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+
+def answer_on_stdio(state: str) -> None:
+    """Serve one connection until it ends."""
+    _StdioHandler.shelf = _shelf(state)
+    _StdioHandler(None, ("ssh", 0), None)  # type: ignore[arg-type]
+
+
+def _shelf(state: str) -> Shelf:
+    try:
+        return Shelf(state)
+    except KeyError:
+        raise TransferError("place", "nothing is offered from here") from None
+
+
+def bind(state: str, address: str, token: str) -> ThreadingHTTPServer:
+    """A server on the fabric address, at a free port. Raises OSError."""
+    handler = type("Bound", (Handler,), {"shelf": _shelf(state), "token": token})
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server_class = type("BoundServer", (_Server,), {"address_family": family})
+    server: ThreadingHTTPServer = server_class((address, 0), handler)
+    return server
+
+
+def serve_until_idle(server: ThreadingHTTPServer, stop: threading.Event) -> None:
+    """Answer until nobody has asked for a while."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.5,), daemon=True)
+    thread.start()
+    while not stop.wait(1.0):
+        if time.monotonic() - Handler.used_at > IDLE:
+            break
+    server.shutdown()

@@ -1,0 +1,146 @@
+"""Progress of a job, written for whoever looks: ``STATE/transfer.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Tuple
+
+from .files import Job, TransferError
+
+PERIOD = 0.5
+WINDOW = 10.0
+"""Seconds over which the rate is taken."""
+ACTIVE = 16
+"""Files shown by name at a time."""
+
+
+def boot_id() -> str:
+    """Of this start of the machine: a process id means nothing after a reboot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class Status:
+    """Counts what happens, and writes it twice a second. Thread-safe."""
+
+    def __init__(self, state: str, job: Job) -> None:
+        self._path = os.path.join(state, "transfer.json")
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write_on, daemon=True)
+        self._samples: Deque[Tuple[float, int]] = deque()
+        self._document: Dict[str, Any] = {
+            "version": 1, "id": job.id, "kind": job.kind, "pid": os.getpid(), "boot_id": boot_id(),
+            "started_at": time.time(), "sequence": 0, "phase": "checking", "error": None,
+        }  # fmt: skip
+        self._files_total = len(job.files)
+        self._bytes_total = sum(file.size for file in job.files)
+        self._done: Dict[str, int] = {}
+        self._active: Dict[str, Tuple[int, int]] = {}
+        self._received = self._discarded = self._hashed = 0
+        self.bad: Dict[str, str] = {}
+        self.problems: List[str] = []
+
+    def begin(self) -> None:
+        self.write()
+        self._thread.start()
+
+    def phase(self, name: str) -> None:
+        with self._lock:
+            self._document["phase"] = name
+            self._samples.clear()
+        self.write()
+
+    def received(self, count: int, *, discarded: bool = False) -> None:
+        """Bytes came over the network; ``discarded``: they were here already."""
+        with self._lock:
+            self._received += count
+            if discarded:
+                self._discarded += count
+
+    def hashed(self, count: int) -> None:
+        """Bytes on disk were read for a check."""
+        with self._lock:
+            self._hashed += count
+
+    def at(self, path: str, size: int, done: int) -> None:
+        """A file is at work, and this much of it is durable."""
+        with self._lock:
+            self._active[path] = (size, done)
+
+    def finished(self, path: str, size: int) -> None:
+        """A file is in place and verified."""
+        with self._lock:
+            self._active.pop(path, None)
+            self._done[path] = size
+            self.bad.pop(path, None)
+
+    def dropped(self, path: str, reason: Optional[str] = None) -> None:
+        """A file is no longer at work; with a reason: its bytes are wrong."""
+        with self._lock:
+            self._active.pop(path, None)
+            self._done.pop(path, None)
+            if reason is not None:
+                self.bad[path] = reason
+
+    def end(self, phase: str, error: Optional[TransferError] = None) -> None:
+        """The last word."""
+        self._stop.set()
+        with self._lock:
+            self._document["phase"] = phase
+            if error is not None:
+                self._document["error"] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+        self.write()
+
+    def document(self) -> Dict[str, Any]:
+        """What `write` writes."""
+        with self._lock:
+            checking = self._document["phase"] == "checking"
+            done = sum(self._done.values()) + sum(part for _, part in self._active.values())
+            rate = self._rate(self._hashed if checking else self._received)
+            left = max(0, self._bytes_total - done)
+            self._document["sequence"] += 1
+            shown = sorted(self._active.items())[:ACTIVE]
+            return dict(
+                self._document,
+                updated_at=time.time(),
+                files={"total": self._files_total, "done": len(self._done)},
+                bytes={"total": self._bytes_total, "done": done, "received": self._received,
+                       "discarded": self._discarded, "hashed": self._hashed},
+                rate=rate,
+                remaining=left / rate if rate and not checking else None,
+                active={path: {"size": size, "done": part} for path, (size, part) in shown},
+                bad=dict(self.bad),
+                problems=list(self.problems),
+            )  # fmt: skip
+
+    def _rate(self, count: int) -> float:
+        now = time.monotonic()
+        self._samples.append((now, count))
+        while now - self._samples[0][0] > WINDOW and len(self._samples) > 2:
+            self._samples.popleft()
+        since, before = self._samples[0]
+        return max(0.0, (count - before) / (now - since)) if now > since else 0.0
+
+    def write(self) -> None:
+        """Replace the file. It need not survive a power cut, so nothing is synced."""
+        data = json.dumps(self.document())
+        temporary = "%s.%d.%d.new" % (self._path, os.getpid(), threading.get_ident())
+        try:
+            with open(temporary, "w") as file:
+                file.write(data)
+            os.replace(temporary, self._path)
+        except OSError:  # a full disk must not end the job that is about to say so
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+    def _write_on(self) -> None:
+        while not self._stop.wait(PERIOD):
+            self.write()
