@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from sparkop.engines import common
 from sparkop.engines.base import Manners, NodeFacts, RankContainer
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import Mount
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -56,7 +58,16 @@ class EngineTemplate(ABC):
         return (path,) if path else ()
 
     def key_file(self, key: str) -> bytes:
-        """YAML that the engine merges before its command line (--config). JSON's quoting is valid YAML."""
+        """YAML that the engine merges before its command line (--config). JSON's quoting is valid YAML.
+
+        Raises BlockedError for a key that the engine would take for something else.
+        """
+        if not re.fullmatch(r"[!-,.-~][!-~]*", key):
+            raise BlockedError(
+                "the API key can't be handed to the engine",
+                cause="it is empty, begins with a dash, or holds blanks or other than ASCII characters",
+                remedy="put another key into the key's file; `openssl rand -hex 32` makes one",
+            )
         return f"api-key: {json.dumps(key)}\n".encode()
 
     def stop_order(self, ranks: Sequence[RankContainer]) -> tuple[RankContainer, ...]:
