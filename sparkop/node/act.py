@@ -29,8 +29,8 @@ container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
 container.logs.keep   ``name``, ``path``, ``tail`` lines: kept owner-only (``bytes``)
 image.remove          ``reference`` (``changed``)
-program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` for its standard
-                      input, ``seconds``: runs to its end, not under the lock (``exit``, ``output``, ``said``)
+program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` on stdin,
+                      ``seconds``: runs to its end, not under the lock (``exit``, ``output``, ``said``)
 ====================  ===============================================================================
 
 Paths are absolute, start with ``~``, or are relative to the state folder.
