@@ -85,7 +85,7 @@ def models_of(annotation: Type, node: Node | None = None) -> tuple[type[BaseMode
     models = tuple(each for each in alternatives(annotation) if is_model(each))
     kind = child(node, "kind") if isinstance(node, MappingNode) else None
     if isinstance(kind, Scalar) and len(models) > 1:
-        fitting = tuple(model for model in models if kind.value in _kinds(model))
+        fitting = tuple(model for model in models if kind.value in kinds_of(model))
         return fitting or models
     return models
 
@@ -96,20 +96,24 @@ def fields_of(model: type[BaseModel], path: Path = ()) -> Iterator[Field]:
         yield Field((*path, info.alias or name), info.annotation, model, info)
 
 
-def field_at(path: Sequence[str | int], root: Node | None = None, *, anything: bool = False) -> Field | None:
-    """The field that ``path`` names; None when the models have none. ``root`` decides between engines.
+def field_at(path: Sequence[str | int], root: Node | None = None) -> Field | None:
+    """The field that ``path`` names; None when the models have none. ``root`` decides between engines."""
+    return next(iter(fields_at(path, root)), None)
 
-    With ``anything``, list indexes may be left out and are passed over, as in ``explain nodes.ssh``.
+
+def fields_at(
+    path: Sequence[str | int], root: Node | None = None, *, anything: bool = False
+) -> tuple[Field, ...]:
+    """The fields that ``path`` may name: more than one where engines differ and ``root`` does not tell.
+
+    With ``anything``, list indexes may be left out, as in ``explain nodes.ssh``.
     """
     found: list[Field] = [Field((), root_model())]
     node = root
     for step in path:
-        following = [each for field in found for each in _below(field, step, node, anything)]
-        if not following:
-            return None
-        found = following
+        found = [each for field in found for each in _below(field, step, node, anything)]
         node = child(node, step) if node is not None else None
-    return found[0]
+    return tuple(found)
 
 
 def keys_at(path: Sequence[str | int], root: Node | None = None) -> tuple[Field, ...]:
@@ -199,7 +203,8 @@ def _yaml(value: object) -> str:
     return str(value)
 
 
-def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
+def kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
+    """What ``kind`` may be in a mapping of this model; empty when it has none."""
     info = model.model_fields.get("kind")
     return get_args(info.annotation) if info is not None and _origin(info.annotation) is Literal else ()
 

@@ -12,6 +12,8 @@ from sparkop.spec.fields import (
     every_field,
     field_at,
     keys_at,
+    kinds_of,
+    models_of,
     takes_only_text,
     type_text,
 )
@@ -205,20 +207,9 @@ def _colon(key: str) -> str | None:
 
 def _kind(path: Path, root: Node) -> Problem:
     found = follow(root, (*path, "kind"))
-    kinds = [
-        kind for field in keys_at(path, root) if field.key == "kind" for kind in choices(field.annotation)
-    ]
     field = field_at(path)
-    if field is not None:
-        from sparkop.spec.fields import fields_of, models_of
-
-        kinds = [
-            kind
-            for model in models_of(field.annotation)
-            for each in fields_of(model)
-            if each.key == "kind"
-            for kind in choices(each.annotation)
-        ]
+    models = models_of(field.annotation) if field is not None else ()
+    kinds = [kind for model in models for kind in kinds_of(model)]
     accepted = ", ".join(kinds)
     if len(found.path) == len(path):
         return Problem(found.key, "needs the key kind", path, accepted=accepted, defined=found.defined)

@@ -1,0 +1,104 @@
+"""The merged spec as YAML, each value with the place that it came from: ``sparkop render --spec``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode
+from sparkop.spec.yaml_text import resolve, trap_of
+
+if TYPE_CHECKING:
+    from sparkop.spec.load import LoadedSpec
+
+_WIDEST_COLUMN = 60
+"""Comments stand at most this far right; longer lines push theirs."""
+
+
+def show_spec(loaded: LoadedSpec) -> str:
+    """YAML that reads as the same spec, with ``# file:line`` after each value."""
+    head = [f"# {loaded.paths[0]}" if loaded.paths else "# spec"]
+    head += [f"# + {path}" for path in loaded.paths[1:]]
+    head += [f"# + --set {each}" for each in loaded.sets]
+    lines = list(_mapping(loaded.tree, 0))
+    column = min(_WIDEST_COLUMN, max(len(text) for text, _ in lines))
+    body = [
+        f"{text.ljust(column)}  # {place.source.name}:{place.line}" if place is not None else text
+        for text, place in lines
+    ]
+    return "\n".join([*head, *body]) + "\n"
+
+
+Line = tuple[str, Place | None]
+
+
+def _mapping(node: MappingNode, depth: int) -> Iterator[Line]:
+    for key, entry in node.entries.items():
+        yield from _entry(key, entry, depth)
+
+
+def _entry(key: str, entry: Entry, depth: int) -> Iterator[Line]:
+    start = f"{'  ' * depth}{yaml_scalar(key)}:"
+    value = entry.value
+    if isinstance(value, MappingNode) and value.entries:
+        yield start, None
+        yield from _mapping(value, depth + 1)
+    elif isinstance(value, SequenceNode) and value.items:
+        if _short(value):
+            yield f"{start} [{', '.join(_flow(item) for item in value.items)}]", value.items[0].place
+            return
+        yield start, None
+        yield from _items(value, depth + 1)
+    else:
+        yield f"{start} {_flow(value, block=True)}", value.place
+
+
+def _items(node: SequenceNode, depth: int) -> Iterator[Line]:
+    for item in node.items:
+        if isinstance(item, MappingNode) and item.entries:
+            for number, (text, place) in enumerate(_mapping(item, depth + 1)):
+                yield (text if number else f"{'  ' * depth}- {text.lstrip()}"), place
+        else:
+            yield f"{'  ' * depth}- {_flow(item, block=True)}", item.place
+
+
+def _short(node: SequenceNode) -> bool:
+    """Scalars of one line of one source fit into brackets; else each has a place of its own."""
+    places = {(item.place.source.name, item.place.line) for item in node.items}
+    length = sum(len(item.raw) + 2 for item in node.items if isinstance(item, Scalar))
+    return len(places) == 1 and length < 80 and all(isinstance(item, Scalar) for item in node.items)
+
+
+def _flow(node: Node, *, block: bool = False) -> str:
+    if isinstance(node, MappingNode):
+        return "{" + ", ".join(f"{yaml_scalar(k)}: {_flow(e.value)}" for k, e in node.entries.items()) + "}"
+    if isinstance(node, SequenceNode):
+        return "[" + ", ".join(_flow(item) for item in node.items) + "]"
+    assert isinstance(node, Scalar)
+    if not isinstance(node.value, str):
+        return node.raw or "null"
+    return yaml_scalar(node.value, block=block)
+
+
+def yaml_scalar(text: str, *, block: bool = False) -> str:
+    """A text as a YAML scalar that reads as that text in YAML 1.1 and 1.2, quoted only when it must be.
+
+    ``block``: it stands outside brackets and braces, where commas are text.
+    """
+    safe = (
+        text
+        and text.isprintable()
+        and text.strip() == text
+        and isinstance(resolve(text), str)
+        and trap_of(text) is None
+        and text[0] not in "!&*-?:,[]{}#|>@`\"'%="
+        and not any(each in text for each in (": ", " #", "\n"))
+        and not text.endswith(":")
+        and (block or not set(text) & set("[]{},"))
+        and not text.startswith(("<<", "---", "...", "~"))
+    )
+    if safe or (text.startswith("~/") and text.isprintable() and not set(text) & set("[]{},#:")):
+        return text
+    # JSON is YAML; its escapes are those of double quotes.
+    return json.dumps(text, ensure_ascii=False) if text.isprintable() else json.dumps(text)
