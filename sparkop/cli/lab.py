@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from sparkop.cli.options import output_option
+from sparkop.cli.options import F, output_option
+
+if TYPE_CHECKING:
+    from sparkop.lab.faults import Fault, Target
 
 name_option = click.option("--name", metavar="NAME", help='Which lab (default: SPARKOP_LAB, else "default").')
 
@@ -32,19 +37,24 @@ def lab() -> None:
 @click.option("--hosts", type=click.IntRange(1, 4), default=2, show_default=True, help="How many hosts.")
 @click.option("--memory", default="4g", show_default=True, callback=_size, help="Memory of each host.")
 @click.option("--disk", default="24g", show_default=True, callback=_size, help="Disk of each host (sparse).")
-@click.option("--share", multiple=True, metavar="DIR", help="Folder that hosts see read-only at the same path.")
-@click.option("--images/--no-images", default=True, show_default=True, help="Build and push the engine images.")
-def up(name: str | None, hosts: int, memory: int, disk: int, share: tuple[str, ...], images: bool) -> None:
+@click.option(
+    "--share", multiple=True, metavar="DIR", help="Folder that hosts see read-only at the same path."
+)
+@click.option(
+    "--engines", "wanted", type=click.Choice(["all", "standin", "none"]), default="all", show_default=True,
+    help="Engine images to provide. The real vLLM takes minutes the first time on a machine.",
+)  # fmt: skip
+def up(name: str | None, hosts: int, memory: int, disk: int, share: tuple[str, ...], wanted: str) -> None:
     """Bring the lab up; nothing to do when it is."""
     from sparkop.lab import engines
     from sparkop.lab.lab import LabConfig, engine_shares
     from sparkop.lab.lab import up as bring_up
 
-    shares = engine_shares(share) + (engines.shares() if images else ())
+    shares = engine_shares(share) + engines.shares()
     config = LabConfig(hosts=hosts, memory_bytes=memory, disk_bytes=disk, shares=shares)
     running = bring_up(name, config, _say)
-    if images:
-        engines.provide(running, _say)
+    if wanted != "none":
+        engines.provide(running, _say, vllm=wanted == "all")
     _say(f"{running.name!r} is up: {', '.join(host.name + '.lab' for host in running.hosts)}")
 
 
@@ -86,7 +96,9 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
 
 @lab.command()
 @name_option
-@click.option("-n", "lines", type=click.IntRange(1), default=50, show_default=True, help="Last lines of each.")
+@click.option(
+    "-n", "lines", type=click.IntRange(1), default=50, show_default=True, help="Last lines of each."
+)
 @click.argument("host", required=False)
 @click.argument("service", required=False)
 def logs(name: str | None, lines: int, host: str | None, service: str | None) -> None:
@@ -117,3 +129,84 @@ def boot(name: str | None, host: str) -> None:
     from sparkop.lab.lab import Lab
 
     Lab.load(name).boot(host)
+
+
+class FaultList(click.Command):
+    """``--help`` with the list of faults, which is read from the registry."""
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from sparkop.lab.faults import FAULTS
+
+        with formatter.section("Faults"):
+            formatter.write_dl([(fault.name, fault.text) for fault in FAULTS.values()])
+
+
+def _aim(
+    name: str | None,
+    fault: str,
+    host: str,
+    rail: int | None,
+    rank: int | None,
+    path: str | None,
+    amount: str | None,
+) -> tuple[Fault, Target]:
+    from difflib import get_close_matches
+
+    from sparkop.errors import UsageError
+    from sparkop.lab.faults import FAULTS, Target
+    from sparkop.lab.lab import Lab
+
+    if fault not in FAULTS:
+        close = get_close_matches(fault, FAULTS)
+        raise UsageError(
+            f"no fault {fault!r}", remedy=f"did you mean {close[0]}?" if close else "sparkop lab break --help"
+        )
+    running = Lab.load(name)
+    return FAULTS[fault], Target(running, running.host(host), rail, rank, path, amount)
+
+
+def fault_options(command: F) -> F:
+    """``FAULT HOST [--rail N] [--rank N] [--path DIR] [--amount SIZE]``."""
+    for option in (
+        click.option("--amount", metavar="SIZE", help="Size or seconds, where the fault says so."),
+        click.option("--path", metavar="DIR", help="Folder of the weights on HOST."),
+        click.option("--rank", type=click.IntRange(0), help="One rank of HOST."),
+        click.option("--rail", type=click.IntRange(0, 1), help="One fabric rail."),
+        click.argument("host"),
+        click.argument("fault"),
+        name_option,
+    ):
+        command = option(command)
+    return command
+
+
+@lab.command("break", cls=FaultList)
+@fault_options
+def break_(
+    name: str | None,
+    fault: str,
+    host: str,
+    rail: int | None,
+    rank: int | None,
+    path: str | None,
+    amount: str | None,
+) -> None:
+    """Break HOST in a named way."""
+    found, target = _aim(name, fault, host, rail, rank, path, amount)
+    _say(f"{target.host.name}: {found.breaks(target)}")
+
+
+@lab.command(cls=FaultList)
+@fault_options
+def mend(
+    name: str | None,
+    fault: str,
+    host: str,
+    rail: int | None,
+    rank: int | None,
+    path: str | None,
+    amount: str | None,
+) -> None:
+    """Undo a fault of HOST, as far as it does not heal by itself or by `sparkop apply`."""
+    found, target = _aim(name, fault, host, rail, rank, path, amount)
+    _say(f"{target.host.name}: {found.mends(target)}")

@@ -35,8 +35,6 @@ _V2_WANTED = ("cpu", "cpuset", "io", *_V2_NEEDED)
 class Cgroups(Protocol):
     """The groups of one lab. ``group`` is a host's name or SERVICES."""
 
-    version: int
-
     def create(self, group: str, memory_bytes: int | None) -> None:
         """Make the group; ``memory_bytes`` limits it."""
 
@@ -90,7 +88,6 @@ class CgroupV1:
     """One directory of the lab in each v1 hierarchy."""
 
     hierarchies: Mapping[str, Path]
-    version: int = 1
 
     def create(self, group: str, memory_bytes: int | None) -> None:
         for name, top in self.hierarchies.items():
@@ -120,7 +117,12 @@ class CgroupV1:
     def freeze(self, group: str, frozen: bool) -> None:
         state = self.hierarchies["freezer"] / group / "freezer.state"
         wanted = "FROZEN" if frozen else "THAWED"
-        _until(lambda: state.write_text(wanted) > 0 and state.read_text().strip() == wanted, f"{group} {wanted}")
+
+        def reached() -> bool:
+            state.write_text(wanted)  # again: a v1 freezer can stay FREEZING until it is asked once more
+            return state.read_text().strip() == wanted
+
+        _until(reached, f"{group} {wanted}")
 
     def frozen(self, group: str) -> bool:
         return _text(self.hierarchies["freezer"] / group / "freezer.state") in ("FROZEN", "FREEZING")
@@ -142,7 +144,6 @@ class CgroupV2:
     """One directory of the lab in the unified tree; a host's processes are in its leaf ``init``."""
 
     top: Path
-    version: int = 2
 
     def create(self, group: str, memory_bytes: int | None) -> None:
         (self.top / group).mkdir(parents=True, exist_ok=True)

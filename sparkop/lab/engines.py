@@ -1,30 +1,38 @@
-"""The engine images of a lab, made by ``lab up`` and named in its overlay."""
+"""The engines of a lab, made by ``lab up`` and named in its overlays; the tiny model goes into its hub."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable
-from types import ModuleType
 
-from sparkop.lab import overlay
+from sparkop.lab import hub, images, overlay
+from sparkop.lab.engine_venv import ensure_venv
 from sparkop.lab.lab import Lab
 
+CONTROL_FOLDER = "/run/lab/standin"
+"""On each host: files that tell the stand-in what to do wrong; the stand-in reads the same path."""
 
-def _images() -> ModuleType | None:
-    name = "sparkop.lab.images"
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+Say = Callable[[str], None]
 
 
 def shares() -> tuple[str, ...]:
     """Folders of this machine that the engines' containers need; hosts get them read-only."""
-    module = _images()
-    return tuple(str(path) for path in module.shared_paths()) if module and hasattr(module, "shared_paths") else ()
+    return tuple(str(path) for path in images.shared_paths())
 
 
-def provide(lab: Lab, say: Callable[[str], None]) -> None:
-    """Build what is missing, push it to the lab's registry, and write the references to the overlay."""
-    if module := _images():
-        references = module.ensure_images(lab)
-        say(f"images: {', '.join(references)}")
-        overlay.write(lab.paths, lab.config.hosts, {"images": references})
+def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
+    """Images to the registry, the model to the hub, both to the overlays. ``vllm``: also the real engine,
+    whose environment takes a minute to install the first time on a machine.
+    """
+    mounts = {"source": CONTROL_FOLDER, "target": CONTROL_FOLDER, "readOnly": True}
+    own: dict[str, overlay.Overlay] = {}
+    for name, reference in images.ensure_images(lab, say).items():
+        if name == "vllm":
+            if not vllm:
+                continue
+            mounts = {"source": str(ensure_venv(say)), "target": images.VENV_TARGET, "readOnly": True}
+        own[name] = {"image": {"reference": reference}, "engine": {"container": {"mounts": [mounts]}}}
+    overlay.write(lab.paths, own)
+    model = {name: images.model_folder() / name for name in images.MODEL_FILES}
+    if all(path.exists() for path in model.values()):
+        hub.add_repository(model, images.MODEL_REPOSITORY, lab=lab.name)
+    say(f"engines: {', '.join(own)}")

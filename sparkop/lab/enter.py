@@ -77,7 +77,7 @@ def command_inside(lab: object, argv: Sequence[str]) -> list[str]:
     from sparkop.lab.lab import Lab
 
     assert isinstance(lab, Lab)
-    homes = {os.path.expanduser("~"), pwd.getpwuid(os.getuid()).pw_dir}  # ssh asks passwd, libraries ask HOME
+    homes = {str(Path.home()), pwd.getpwuid(os.getuid()).pw_dir}  # ssh asks passwd, libraries ask HOME
     folders = [Path(home, ".ssh") for home in sorted(homes)]
     for folder in folders:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.lab import network, seed
-from sparkop.lab.cgroups import CgroupV1, Cgroups
+from sparkop.lab.cgroups import Cgroups, CgroupV1
 from sparkop.lab.layout import NICS, HostPaths, LabError
 from sparkop.lab.processes import kill, recall, remember, run, wait_for
 from sparkop.lab.start import start_init
@@ -58,8 +58,20 @@ class Host:
         self.paths.root.mkdir(parents=True, exist_ok=True)
         with self.paths.disk.open("wb") as image:
             image.truncate(disk_bytes)
-        run(["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E",
-             "lazy_itable_init=1,nodiscard,root_owner=0:0", str(self.paths.disk)])
+        run(
+            [
+                "mkfs.ext4",
+                "-q",
+                "-F",
+                "-m",
+                "0",
+                "-O",
+                "^has_journal",
+                "-E",
+                "lazy_itable_init=1,nodiscard,root_owner=0:0",
+                str(self.paths.disk),
+            ]
+        )
 
     def boot(self, lab_pid: int, shares: Sequence[str]) -> None:
         """Power on; returns when process 1 starts sshd and Docker. ``shares``: folders shown read-only."""
@@ -71,14 +83,37 @@ class Host:
         config = self._write_boot_files(shares)
         program = str(seed.PROGRAMS / "host_init.py")
         init = start_init(
-            self.groups.placed(self.name, [
-                "env", "-i", f"PATH={ENVIRONMENT['PATH']}",
-                "nsenter", "-t", str(lab_pid), "-m", "-n", "-p", "--",
-                "unshare", "-m", "-n", "-p", "-u", "-i", "-C", "--fork", "--propagation", "private",
-                sys.executable, "-IS", program, str(config),
-            ]),
+            self.groups.placed(
+                self.name,
+                [
+                    "env",
+                    "-i",
+                    f"PATH={ENVIRONMENT['PATH']}",
+                    "nsenter",
+                    "-t",
+                    str(lab_pid),
+                    "-m",
+                    "-n",
+                    "-p",
+                    "--",
+                    "unshare",
+                    "-m",
+                    "-n",
+                    "-p",
+                    "-u",
+                    "-i",
+                    "-C",
+                    "--fork",
+                    "--propagation",
+                    "private",
+                    sys.executable,
+                    "-IS",
+                    program,
+                    str(config),
+                ],
+            ),
             self.paths.logs / "console.log",
-        )  # fmt: skip
+        )
         remember(self.pid_file, init.pid)
         self.groups.settle(self.name, init.outer, init.pid)
         network.attach(lab_pid, self.name, init.pid, self.paths.unplugged)
@@ -87,7 +122,7 @@ class Host:
     def _write_boot_files(self, shares: Sequence[str]) -> Path:
         knobs, classes = self.paths.knobs, self.paths.root / "classes"
         programs = knobs / "programs"
-        for folder in (knobs, programs, self.paths.logs, self.paths.mounts):
+        for folder in (programs, knobs / "standin", self.paths.logs, self.paths.mounts):
             folder.mkdir(parents=True, exist_ok=True)
         for name in ("supervise.py", "figures.py"):
             shutil.copy(seed.PROGRAMS / name, programs / name)
@@ -97,22 +132,38 @@ class Host:
         figures = ["/usr/bin/python3", "-IS", "/run/lab/programs/figures.py", str(self.memory_bytes)]
         (knobs / "speeds.json").write_text(json.dumps(speeds))
         (knobs / "services.json").write_text(
-            json.dumps({"run": "/run/services", "logs": "/run/lab/log", "services": {"figures": figures, **SERVICES}})
+            json.dumps(
+                {"run": "/run/services", "logs": "/run/lab/log", "services": {"figures": figures, **SERVICES}}
+            )
         )
         hierarchies = list(self.groups.hierarchies) if isinstance(self.groups, CgroupV1) else []
         config = self.paths.root / "boot.json"
-        config.write_text(json.dumps({
-            "hostname": self.name, "disk": str(self.paths.disk), "mounts": str(self.paths.mounts),
-            "seed": str(self.paths.seed), "knobs": str(knobs), "classes": str(classes), "shares": list(shares),
-            "speeds": speeds, "memory_bytes": self.memory_bytes, "cgroup_hierarchies": hierarchies,
-        }))  # fmt: skip
+        config.write_text(
+            json.dumps(
+                {
+                    "hostname": self.name,
+                    "disk": str(self.paths.disk),
+                    "mounts": str(self.paths.mounts),
+                    "seed": str(self.paths.seed),
+                    "knobs": str(knobs),
+                    "classes": str(classes),
+                    "shares": list(shares),
+                    "speeds": speeds,
+                    "memory_bytes": self.memory_bytes,
+                    "cgroup_hierarchies": hierarchies,
+                }
+            )
+        )
         return config
 
     def wait_ready(self) -> None:
-        """Wait until sshd listens and Docker answers. Raises LabError when the host dies or takes too long."""
+        """Wait until sshd listens and Docker answers. Raises LabError when the host dies or is too slow."""
         pid = self.running()
-        wait_for(lambda: self.pid != pid or (listening(pid, 22) and docker_answers(pid)), READY_SECONDS,
-                 f"{self.name}: sshd and Docker (logs: sparkop lab logs {self.name})")
+        wait_for(
+            lambda: self.pid != pid or (listening(pid, 22) and docker_answers(pid)),
+            READY_SECONDS,
+            f"{self.name}: sshd and Docker (logs: sparkop lab logs {self.name})",
+        )
         if self.pid != pid:
             raise LabError(f"{self.name} died while it started", remedy=f"sparkop lab logs {self.name}")
 
@@ -124,7 +175,11 @@ class Host:
         if self.groups.frozen(self.name):
             self.groups.freeze(self.name, False)
         kill(self.groups.processes(self.name))
-        wait_for(lambda: not self.groups.processes(self.name), GONE_SECONDS, f"{self.name}: the end of its processes")
+        wait_for(
+            lambda: not self.groups.processes(self.name),
+            GONE_SECONDS,
+            f"{self.name}: the end of its processes",
+        )
         self.groups.remove(self.name)
         self.pid_file.unlink(missing_ok=True)
 
@@ -140,22 +195,37 @@ class Host:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside the host and return what it printed.
 
-        Raises LabError when it fails (unless ``check`` is false) or takes longer than ``timeout`` seconds.
+        Raises LabError when it fails (unless ``check`` is false) or takes over ``timeout`` seconds.
         """
         try:
             done = subprocess.run(
-                self.command(argv), input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
-                capture_output=True, text=True, errors="replace", timeout=timeout, check=False,
-            )  # fmt: skip
+                self.command(argv),
+                input=stdin,
+                stdin=None if stdin is not None else subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise LabError(f"{self.name}: {' '.join(argv)}: no end after {timeout:g} s") from None
         if check and done.returncode != 0:
-            raise LabError(f"{self.name}: {' '.join(argv)}: exit {done.returncode}", detail=done.stderr[-2000:])
+            raise LabError(
+                f"{self.name}: {' '.join(argv)}: exit {done.returncode}", detail=done.stderr[-2000:]
+            )
         return done
 
     def docker_command(self, *arguments: str) -> list[str]:
         """The docker program of this machine, pointed at the host's Docker; no namespace is entered."""
-        return ["env", "DOCKER_BUILDKIT=0", "docker", "-H", f"unix://{docker_socket(self.running())}", *arguments]
+        return [
+            "env",
+            "DOCKER_BUILDKIT=0",
+            "docker",
+            "-H",
+            f"unix://{docker_socket(self.running())}",
+            *arguments,
+        ]
 
     def docker(self, *arguments: str, timeout: float = 600) -> str:
         """Run ``docker ARGUMENTS`` against the host and return what it printed. Raises LabError."""

@@ -74,7 +74,11 @@ def prepare(paths: LabPaths) -> list[str]:
 
 
 def add_repository(
-    files: Path | Mapping[str, Path | bytes], repository: str, *, revision: str = "main", lab: str | None = None
+    files: Path | Mapping[str, Path | bytes],
+    repository: str,
+    *,
+    revision: str = "main",
+    lab: str | None = None,
 ) -> str:
     """Put files into ``repository`` (OWNER/NAME) as a new commit that ``revision`` points to.
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sparkop.lab import cgroups, hub, network, overlay, packages, registry, seed
@@ -54,8 +55,6 @@ class LabConfig:
     shares: tuple[str, ...] = ()
     """Folders of this machine that hosts see read-only at the same path."""
     token: str = ""
-    wrapper: bool = False
-    """Whether runc is wrapped, because root here lacks CAP_SYS_RESOURCE."""
     cgroups: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -98,9 +97,14 @@ class Lab:
         """The host called ``name`` (or NAME.lab). Raises LabError when the lab has none of that name."""
         index = host_index(name)
         if index > self.config.hosts:
-            raise LabError(f"lab {self.name!r} has no {name}", remedy=f"it has {', '.join(host_names(self.config.hosts))}")
+            raise LabError(
+                f"lab {self.name!r} has no {name}",
+                remedy=f"it has {', '.join(host_names(self.config.hosts))}",
+            )
         plain = host_names(index)[-1]
-        return Host(plain, self.paths.host(plain), self.paths.pids / plain, self.groups, self.config.memory_bytes)
+        return Host(
+            plain, self.paths.host(plain), self.paths.pids / plain, self.groups, self.config.memory_bytes
+        )
 
     def boot(self, name: str) -> None:
         """Power a host on and wait until it is ready."""
@@ -151,8 +155,7 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
     began = time.monotonic()
     groups = cgroups.detect(paths.cgroup)
     config = LabConfig(**{
-        **asdict(asked), "token": secrets.token_hex(8), "wrapper": not _may_raise_limits(),
-        "cgroups": cgroups.to_json(groups),
+        **asdict(asked), "token": secrets.token_hex(8), "cgroups": cgroups.to_json(groups),
     })  # fmt: skip
     lab = Lab(paths, config, groups)
     paths.root.mkdir(parents=True, exist_ok=True)
@@ -171,15 +174,17 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
     with ThreadPoolExecutor(config.hosts) as pool:
         list(pool.map(start, lab.hosts))
     for port in (REGISTRY_PORT, HUB_PORT):
-        wait_for(lambda port=port: listening(pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")  # type: ignore[misc]
-    overlay.write(lab.paths, lab.config.hosts)
+        wait_for(partial(listening, pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")
+    overlay.write(lab.paths, {})
     return lab
 
 
 def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:
     if lab.config.hosts != asked.hosts:
-        raise LabError(f"lab {lab.name!r} is up with {lab.config.hosts} hosts, not {asked.hosts}",
-                       remedy="sparkop lab down, then up; or another name: --name")
+        raise LabError(
+            f"lab {lab.name!r} is up with {lab.config.hosts} hosts, not {asked.hosts}",
+            remedy="sparkop lab down, then up; or another name: --name",
+        )
     for host in lab.hosts:
         if host.pid is None:
             lab.boot(host.name)
@@ -194,7 +199,8 @@ def _make_keys(lab: Lab) -> str:
     seed.make_key(controller / "ssh/id_ed25519", "lab controller")
     seed.make_key(lab.paths.root / "node-key", "lab node")
     keys = {
-        host.name: seed.make_key(host.paths.seed / "etc/ssh/ssh_host_ed25519_key", host.name) for host in lab.hosts
+        host.name: seed.make_key(host.paths.seed / "etc/ssh/ssh_host_ed25519_key", host.name)
+        for host in lab.hosts
     }
     known = seed.known_hosts(keys)
     (controller / "ssh/known_hosts").write_text(known)
@@ -209,8 +215,7 @@ def _make_keys(lab: Lab) -> str:
 def _prepare(lab: Lab, host: Host, known: str) -> None:
     node_key, controller_key = lab.paths.root / "node-key", lab.paths.controller / "ssh/id_ed25519"
     authorized = [key.with_name(key.name + ".pub").read_text() for key in (controller_key, node_key)]
-    seed.seed_files(host.paths.seed, host.name, authorized=authorized, node_key=node_key, known=known,
-                    wrapper=lab.config.wrapper)
+    seed.seed_files(host.paths.seed, host.name, authorized=authorized, node_key=node_key, known=known)
     host.make_disk(lab.config.disk_bytes)
 
 
@@ -219,7 +224,9 @@ def _start_services(lab: Lab) -> int:
     paths = lab.paths
     services = {"registry": registry.prepare(paths), "hub": hub.prepare(paths)}
     file = paths.root / "services.json"
-    file.write_text(json.dumps({"run": str(paths.root / "run"), "logs": str(paths.logs), "services": services}))
+    file.write_text(
+        json.dumps({"run": str(paths.root / "run"), "logs": str(paths.logs), "services": services})
+    )
     init = start_init(
         lab.groups.placed(SERVICES, [
             "unshare", "-m", "-n", "-p", "--fork", "--propagation", "private", "--mount-proc",
@@ -306,7 +313,9 @@ def _locked(paths: LabPaths) -> Iterator[None]:
         paths.state_root.mkdir(parents=True, exist_ok=True)
         file = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
-        raise LabError(f"cannot write {paths.state_root}: {error.strerror}", remedy="run it as root") from None
+        raise LabError(
+            f"cannot write {paths.state_root}: {error.strerror}", remedy="run it as root"
+        ) from None
     try:
         end = time.monotonic() + LOCK_SECONDS
         while True:
@@ -316,19 +325,15 @@ def _locked(paths: LabPaths) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > end:
                     holder = os.pread(file, 32, 0).decode().strip()
-                    raise LabError(f"lab {paths.name!r}: another up or down (pid {holder}) does not end") from None
+                    raise LabError(
+                        f"lab {paths.name!r}: another up or down (pid {holder}) does not end"
+                    ) from None
                 time.sleep(0.1)
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(file)
-
-
-def _may_raise_limits() -> bool:
-    """Whether root here has CAP_SYS_RESOURCE (number 24)."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return bool(int(status["CapEff"], 16) & 1 << 24)
 
 
 def parse_size(text: str) -> int:

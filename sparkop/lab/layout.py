@@ -170,10 +170,6 @@ class LabPaths:
         return self.root / "lab.json"
 
     @property
-    def overlay(self) -> Path:
-        return self.root / "overlay.yaml"
-
-    @property
     def pids(self) -> Path:
         return self.root / "pids"
 
@@ -197,11 +193,6 @@ class LabPaths:
     @property
     def logs(self) -> Path:
         return self.root / "log"
-
-    @property
-    def cache(self) -> Path:
-        """Shared by all labs and kept by ``down``: what is slow to make and never differs."""
-        return self.state_root / ".cache"
 
     def host(self, host: str) -> HostPaths:
         return HostPaths(self.root / host)

@@ -13,7 +13,7 @@ from sparkop.lab.processes import run
 
 
 def lay_bridges(lab_pid: int) -> None:
-    """Make the management network, with the controller on it, and the fabric rails. No way out, no forwarding."""
+    """Make the management network, with the controller on it, and the fabric rails. There is no way out."""
     commands = [
         "link set lo up",
         f"link add {MANAGEMENT.bridge} type bridge",

@@ -1,21 +1,32 @@
-"""What changes from one lab to the next, as an overlay that sparkop finds by itself.
+"""What changes from one lab to the next, as overlays that sparkop finds by itself.
 
 Keys are those of the ClusterSpec. ``sparkop`` puts the overlay under the user's own when a spec's nodes are
-the lab's.
+the lab's. There is one for each engine image, because a spec names its engine (``image.reference:
+lab/standin``) and the lab knows the digest.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from sparkop.lab.layout import CONTROLLER_ADDRESS, HUB_PORT, LabPaths
 
+Overlay = Mapping[str, object]
 
-def overlay_path(lab: str | None = None) -> Path:
-    """Where the overlay of a lab is; the file is there while the lab is up."""
-    return LabPaths.of(lab).overlay
+
+def overlay_path(lab: str | None = None, reference: str | None = None) -> Path:
+    """The overlay of a lab for a spec that asks for the image ``reference``; it is there while the lab is up.
+
+    ``lab/NAME`` (with or without tag) means the lab's own image NAME; any other reference stays what it is.
+    """
+    root = LabPaths.of(lab).root
+    match = re.fullmatch(r"lab/([a-z0-9-]+)(?::[\w.-]+)?", reference or "")
+    if match and (own := root / f"overlay-{match[1]}.yaml").exists():
+        return own
+    return root / "overlay.yaml"
 
 
 def hub_endpoint() -> str:
@@ -23,9 +34,15 @@ def hub_endpoint() -> str:
     return f"http://{CONTROLLER_ADDRESS}:{HUB_PORT}"
 
 
-def write(paths: LabPaths, hosts: int, content: Mapping[str, object] | None = None) -> None:
-    """Write the overlay; ``content`` is merged in at the top level."""
-    del hosts
-    temporary = paths.overlay.with_suffix(".new")
-    temporary.write_text(json.dumps(dict(content or {}), indent=2) + "\n")  # YAML reads JSON
-    temporary.replace(paths.overlay)
+def write(paths: LabPaths, engines: Mapping[str, Overlay]) -> None:
+    """Write the overlay that every spec gets, and one for each engine image that adds its part."""
+    common = {"weights": {"endpoint": hub_endpoint()}}
+    _write(paths.root / "overlay.yaml", common)
+    for name, own in engines.items():
+        _write(paths.root / f"overlay-{name}.yaml", {**common, **own})
+
+
+def _write(file: Path, content: Overlay) -> None:
+    temporary = file.with_suffix(".new")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")  # YAML reads JSON
+    temporary.replace(file)

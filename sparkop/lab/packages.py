@@ -20,7 +20,9 @@ def required() -> dict[str, str]:
 
 def missing() -> list[str]:
     """Packages whose program is not on this machine."""
-    return [package for package, program in required().items() if not shutil.which(program, path=_SYSTEM_PATH)]
+    return [
+        package for package, program in required().items() if not shutil.which(program, path=_SYSTEM_PATH)
+    ]
 
 
 def check() -> None:
@@ -35,5 +37,7 @@ def check() -> None:
             remedy=f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}",
         )
     if not Path("/dev/loop-control").exists():
-        raise LabError("no loop devices (/dev/loop-control): hosts have their disks on them",
-                       remedy="modprobe loop; in a container: --privileged")
+        raise LabError(
+            "no loop devices (/dev/loop-control): hosts have their disks on them",
+            remedy="modprobe loop; in a container: --privileged",
+        )

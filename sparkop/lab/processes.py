@@ -21,8 +21,14 @@ def run(argv: Sequence[str], *, stdin: str | None = None, timeout: float = 120) 
     """
     try:
         done = subprocess.run(
-            list(argv), input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace", timeout=timeout, check=False,
+            list(argv),
+            input=stdin,
+            stdin=None if stdin is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
         )
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is not installed") from None

@@ -12,7 +12,7 @@ Row = dict[str, object]
 
 
 def report(lab: Lab) -> list[Row]:
-    """One row a host: name, state (up, starting, frozen, off), address, memory in bytes, pulled cables, pid."""
+    """One row a host: name, state (up, starting, frozen, off), address, memory in bytes, cables out, pid."""
     return [_row(host) for host in lab.hosts]
 
 
@@ -45,7 +45,9 @@ def table(rows: list[Row]) -> str:
         memory = f"{_gib(row['memory_used'])}/{_gib(row['memory_limit'])} GiB"
         unplugged = row["unplugged"]
         assert isinstance(unplugged, list)
-        lines.append(f"{row['host']:<10}{row['state']:<10}{row['address']:<14}{memory:<16}{', '.join(unplugged)}")
+        lines.append(
+            f"{row['host']:<10}{row['state']:<10}{row['address']:<14}{memory:<16}{', '.join(unplugged)}"
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 

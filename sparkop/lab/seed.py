@@ -31,10 +31,20 @@ USER = "spark"
 """An ordinary user of every host, in group docker, as the first user of a Spark is."""
 
 HW_COUNTERS = (
-    "duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "np_cnp_sent", "np_ecn_marked_roce_packets",
-    "out_of_buffer", "out_of_sequence", "packet_seq_err", "req_transport_retries_exceeded", "rnr_nak_retry_err",
-    "roce_adp_retrans", "roce_slow_restart", "rp_cnp_handled",
-)  # fmt: skip
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "out_of_buffer",
+    "out_of_sequence",
+    "packet_seq_err",
+    "req_transport_retries_exceeded",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "roce_slow_restart",
+    "rp_cnp_handled",
+)
 COUNTERS = ("link_downed", "port_rcv_data", "port_rcv_errors", "port_xmit_data", "symbol_error")
 
 _SSHD = """\
@@ -68,7 +78,9 @@ def known_hosts(public_keys: Mapping[str, str]) -> str:
     lines = []
     for host, key in public_keys.items():
         rails = [f"{host}-f{number}.lab" for number in range(len(host_addresses(host)) - 1)]
-        lines.append(",".join([host, f"{host}.lab", *rails, *host_addresses(host).values()]) + " " + key.strip())
+        lines.append(
+            ",".join([host, f"{host}.lab", *rails, *host_addresses(host).values()]) + " " + key.strip()
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -80,13 +92,11 @@ def make_key(file: Path, comment: str) -> str:
     return file.with_name(file.name + ".pub").read_text()
 
 
-def seed_files(
-    seed: Path, host: str, *, authorized: Sequence[str], node_key: Path, known: str, wrapper: bool
-) -> None:
+def seed_files(seed: Path, host: str, *, authorized: Sequence[str], node_key: Path, known: str) -> None:
     """Write the files of ``host`` below ``seed``; its host key is there already.
 
     authorized: public keys that may log in; node_key: private key the hosts use among themselves;
-    known: known_hosts text; wrapper: make runc-lab Docker's default runtime.
+    known: known_hosts text.
     """
     _write(seed / "etc/hostname", host + "\n")
     _write(seed / "etc/hosts", hosts_file(f"127.0.1.1 {host}\n"))
@@ -94,7 +104,7 @@ def seed_files(
     _write(seed / "etc/machine-id", secrets.token_hex(16) + "\n")
     _write(seed / "etc/ssh/sshd_config", _SSHD)
     _write(seed / "etc/dgx-release", 'DGX_NAME="DGX Spark"\nDGX_PRETTY_NAME="NVIDIA DGX Spark (lab)"\n')
-    _write(seed / "etc/docker/daemon.json", json.dumps(docker_configuration(wrapper), indent=1))
+    _write(seed / "etc/docker/daemon.json", json.dumps(docker_configuration(), indent=1))
     for number, home in enumerate((seed / "root", seed / "home" / USER)):
         _write(home / ".ssh/authorized_keys", "".join(authorized), 0o600)
         _write(home / ".ssh/known_hosts", known, 0o600)
@@ -107,26 +117,25 @@ def seed_files(
                 shutil.chown(path, 1000, 1000)
     _seed_user(seed)
     for program in (PROGRAMS / "bin").iterdir():
-        if program.is_file() and (wrapper or program.name != "runc-lab"):
+        if program.is_file():
             target = seed / "usr/local/bin" / program.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(program, target)
             target.chmod(0o755)
 
 
-def docker_configuration(wrapper: bool) -> dict[str, object]:
+def docker_configuration() -> dict[str, object]:
     """daemon.json of a host."""
-    configuration: dict[str, object] = {
+    return {
         "insecure-registries": [f"{REGISTRY_NAME}:{REGISTRY_PORT}", f"{CONTROLLER_ADDRESS}:{REGISTRY_PORT}"],
         "storage-driver": "overlay2",
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "bip": "172.30.0.1/24",
         "log-opts": {"max-size": "20m", "max-file": "2"},
         "shutdown-timeout": 5,
+        "runtimes": {"lab": {"path": "/usr/local/bin/runc-lab"}},
+        "default-runtime": "lab",
     }
-    if wrapper:
-        configuration |= {"runtimes": {"lab": {"path": "/usr/local/bin/runc-lab"}}, "default-runtime": "lab"}
-    return configuration
 
 
 def _seed_user(seed: Path) -> None:
@@ -139,7 +148,10 @@ def _seed_user(seed: Path) -> None:
     for name, text in machine.items():
         lines = [line for line in text.splitlines() if not _taken(name, line)]
         if name == "group":
-            lines = [f"docker:x:{line.split(':')[2]}:{USER}" if line.startswith("docker:") else line for line in lines]
+            lines = [
+                f"docker:x:{line.split(':')[2]}:{USER}" if line.startswith("docker:") else line
+                for line in lines
+            ]
         _write(seed / "etc" / name, "\n".join(lines) + "\n" + own[name], 0o640 if name == "shadow" else 0o644)
 
 
@@ -154,10 +166,15 @@ def seed_classes(classes: Path, host: str) -> None:
         if nic.rdma:
             _seed_device(classes / "infiniband" / nic.rdma, nic, host)
     identity = {
-        "product_name": "NVIDIA_DGX_Spark", "product_version": "A.7", "sys_vendor": "NVIDIA",
-        "board_name": "P4242", "bios_vendor": "NVIDIA", "bios_version": "5.36_0ACUM018", "chassis_type": "3",
+        "product_name": "NVIDIA_DGX_Spark",
+        "product_version": "A.7",
+        "sys_vendor": "NVIDIA",
+        "board_name": "P4242",
+        "bios_vendor": "NVIDIA",
+        "bios_version": "5.36_0ACUM018",
+        "chassis_type": "3",
         "product_serial": f"lab-{host_index(host)}",
-    }  # fmt: skip
+    }
     for name, text in identity.items():
         _write(classes / "dmi/id" / name, text + "\n")
 
@@ -167,15 +184,31 @@ def _seed_device(device: Path, nic: Nic, host: str) -> None:
     guid = bytes([mac[0] ^ 2, *mac[1:3], 0xFF, 0xFE, *mac[3:]])
     words = ":".join(guid[at : at + 2].hex() for at in range(0, 8, 2))
     general = {
-        "fw_ver": "28.45.4028", "hca_type": "MT4129", "board_id": "NVD0000000087", "node_type": "1: CA",
-        "node_guid": words, "sys_image_guid": words, "node_desc": f"{host} {nic.rdma}",
-    }  # fmt: skip
+        "fw_ver": "28.45.4028",
+        "hca_type": "MT4129",
+        "board_id": "NVD0000000087",
+        "node_type": "1: CA",
+        "node_guid": words,
+        "sys_image_guid": words,
+        "node_desc": f"{host} {nic.rdma}",
+    }
     port = {
-        "state": "1: DOWN", "phys_state": "3: Disabled", "rate": "200 Gb/sec (4X HDR)", "link_layer": "Ethernet",
-        "lid": "0x0", "sm_lid": "0x0", "cap_mask": "0x00010000",
-    }  # fmt: skip
-    pci = {"vendor": "0x15b3", "device": "0x1021", "current_link_speed": "32.0 GT/s PCIe",
-           "current_link_width": "4", "max_link_speed": "32.0 GT/s PCIe", "max_link_width": "4"}
+        "state": "1: DOWN",
+        "phys_state": "3: Disabled",
+        "rate": "200 Gb/sec (4X HDR)",
+        "link_layer": "Ethernet",
+        "lid": "0x0",
+        "sm_lid": "0x0",
+        "cap_mask": "0x00010000",
+    }
+    pci = {
+        "vendor": "0x15b3",
+        "device": "0x1021",
+        "current_link_speed": "32.0 GT/s PCIe",
+        "current_link_width": "4",
+        "max_link_speed": "32.0 GT/s PCIe",
+        "max_link_width": "4",
+    }
     for folder, files in ((device, general), (device / "ports/1", port), (device / "device", pci)):
         for name, text in files.items():
             _write(folder / name, text + "\n")

@@ -39,7 +39,7 @@ class Init:
 
 
 def start_init(argv: Sequence[str], log: Path) -> Init:
-    """Run ``argv`` with the number of a socket as one more argument, and wait until its process 1 says "here".
+    """Run ``argv`` with a socket's number as one more argument; wait until its process 1 says "here".
 
     Raises LabError with the end of the log when it fails.
     """
@@ -62,7 +62,10 @@ def _expect(talk: socket.socket, word: bytes, log: Path) -> int:
     except (TimeoutError, ConnectionError):
         said, ancillary = b"", []
     if said != word:
-        raise LabError(f"a process of the lab did not start: no {word.decode()!r} from it",
-                       detail=log.read_text(errors="replace")[-2000:], remedy=f"see {log}")
+        raise LabError(
+            f"a process of the lab did not start: no {word.decode()!r} from it",
+            detail=log.read_text(errors="replace")[-2000:],
+            remedy=f"see {log}",
+        )
     pid: int = struct.unpack("3i", ancillary[0][2])[0]
     return pid

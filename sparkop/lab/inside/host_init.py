@@ -22,26 +22,58 @@ from typing import Any
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 
-SYSTEM = frozenset({
-    "bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "lost+found", "proc", "run", "sbin", "sys",
-    "usr", "var",
-})  # fmt: skip
+SYSTEM = frozenset(
+    {
+        "bin",
+        "boot",
+        "dev",
+        "etc",
+        "lib",
+        "lib32",
+        "lib64",
+        "libx32",
+        "lost+found",
+        "proc",
+        "run",
+        "sbin",
+        "sys",
+        "usr",
+        "var",
+    }
+)
 """Folders of the machine that are the host's system too; every other one is the host's own, and empty."""
 
 HIDDEN = (
-    "var/log", "var/tmp", "var/cache", "var/lib/docker", "var/lib/containerd", "var/lib/sparkop-lab", "var/spool",
-    "etc/docker", "etc/ssh",
-)  # fmt: skip
+    "var/log",
+    "var/tmp",
+    "var/cache",
+    "var/lib/docker",
+    "var/lib/containerd",
+    "var/lib/sparkop-lab",
+    "var/spool",
+    "etc/docker",
+    "etc/ssh",
+)
 """Folders below SYSTEM that a host must not share with the machine."""
 
 DEVICES = {
-    "null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0),
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
     "fuse": (10, 229),
-}  # fmt: skip
+}
 STAND_INS = (
-    "infiniband/uverbs0", "infiniband/uverbs1", "infiniband/rdma_cm", "infiniband/umad0",
-    "nvidia0", "nvidiactl", "nvidia-uvm",
-)  # fmt: skip
+    "infiniband/uverbs0",
+    "infiniband/uverbs1",
+    "infiniband/rdma_cm",
+    "infiniband/umad0",
+    "nvidia0",
+    "nvidiactl",
+    "nvidia-uvm",
+)
 """Device nodes that a probe looks for; they are /dev/null in the lab."""
 
 REAL_CLASSES = ("net", "mem", "misc", "tty", "block", "bdi", "thermal", "hwmon")
@@ -91,9 +123,16 @@ def main() -> None:
     controller.close()
     os.execv(
         "/usr/bin/tini",
-        ["tini", "-g", "--", "/usr/bin/python3", "-IS", "/run/lab/programs/supervise.py",
-         "/run/lab/services.json"],
-    )  # fmt: skip
+        [
+            "tini",
+            "-g",
+            "--",
+            "/usr/bin/python3",
+            "-IS",
+            "/run/lab/programs/supervise.py",
+            "/run/lab/services.json",
+        ],
+    )
 
 
 def make_tree(config: dict[str, Any]) -> Path:

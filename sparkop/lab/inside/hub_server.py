@@ -27,7 +27,7 @@ LFS_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt")
 CHUNK_BYTES = 256 << 10
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer other than 200, in the hub's own headers."""
 
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -133,16 +133,20 @@ class Hub(BaseHTTPRequestHandler):
         try:
             if failure := self.state.failure(path):
                 headers = {"Retry-After": str(failure["retry_after"])} if failure.get("retry_after") else {}
-                raise Refused(failure["status"], "", "injected failure", headers)
+                raise RefusedError(failure["status"], "", "injected failure", headers)
             self._route(path, body)
-        except Refused as refused:
+        except RefusedError as refused:
             self._json({"error": str(refused)}, refused.status, refused.headers)
         except ConnectionError:
             self.close_connection = True
         self.state.record(
-            method=self.command, path=path, range=self.headers.get("Range"), status=self.status,
-            bytes=self.sent, authorized=self.headers.get("Authorization") is not None,
-        )  # fmt: skip
+            method=self.command,
+            path=path,
+            range=self.headers.get("Range"),
+            status=self.status,
+            bytes=self.sent,
+            authorized=self.headers.get("Authorization") is not None,
+        )
 
     def _route(self, path: str, body: bytes) -> None:
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
@@ -159,9 +163,9 @@ class Hub(BaseHTTPRequestHandler):
         elif path == "/api/whoami-v2" and self._token_is_good():
             self._json({"type": "user", "name": "lab", "auth": {"accessToken": {"role": "read"}}})
         elif path == "/api/whoami-v2":
-            raise Refused(401, "", "Invalid user token")
+            raise RefusedError(401, "", "Invalid user token")
         else:
-            raise Refused(404, "EntryNotFound", "no such page")
+            raise RefusedError(404, "EntryNotFound", "no such page")
 
     def _token_is_good(self) -> bool:
         token = self.state.knobs().get("token")
@@ -172,23 +176,26 @@ class Hub(BaseHTTPRequestHandler):
         knobs, home = self.state.knobs(), self.repositories / repository
         good = self._token_is_good()
         if self.headers.get("Authorization") and knobs.get("token") and not good:
-            raise Refused(401, "", "Invalid credentials in Authorization header")
+            raise RefusedError(401, "", "Invalid credentials in Authorization header")
         if not home.is_dir() or (repository in knobs.get("private", []) and not good):
-            raise Refused(404 if good else 401, "RepoNotFound", "Repository not found")
+            raise RefusedError(404 if good else 401, "RepoNotFound", "Repository not found")
         if repository in knobs.get("gated", []):
             status = 403 if good else 401
-            raise Refused(status, "GatedRepo", f"Access to model {repository} is restricted")
+            raise RefusedError(status, "GatedRepo", f"Access to model {repository} is restricted")
         ref = home / "refs" / revision
         commit = ref.read_text().strip() if ref.is_file() else revision
         if not re.fullmatch(r"[0-9a-f]{40}", commit) or not (home / commit).is_dir():
-            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            raise RefusedError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return commit, home / commit
 
     def _entry(self, root: Path, path: Path) -> dict[str, Any]:
         hashes = blob(path)
         entry: dict[str, Any] = {
-            "type": "file", "oid": hashes.git, "size": hashes.size, "path": str(path.relative_to(root)),
-        }  # fmt: skip
+            "type": "file",
+            "oid": hashes.git,
+            "size": hashes.size,
+            "path": str(path.relative_to(root)),
+        }
         if is_lfs(path):
             entry["lfs"] = {"oid": hashes.sha256, "size": hashes.size, "pointerSize": 135}
         return entry
@@ -202,22 +209,35 @@ class Hub(BaseHTTPRequestHandler):
             if lfs := entry.get("lfs"):
                 sibling["lfs"] = {"sha256": lfs["oid"], "size": lfs["size"], "pointerSize": 135}
             siblings.append(sibling)
-        self._json({
-            "_id": commit[:24], "id": repository, "modelId": repository, "sha": commit, "private": False,
-            "gated": False, "disabled": False, "downloads": 0, "likes": 0, "tags": [], "siblings": siblings,
-            "usedStorage": sum(sibling["size"] for sibling in siblings),
-        })  # fmt: skip
+        self._json(
+            {
+                "_id": commit[:24],
+                "id": repository,
+                "modelId": repository,
+                "sha": commit,
+                "private": False,
+                "gated": False,
+                "disabled": False,
+                "downloads": 0,
+                "likes": 0,
+                "tags": [],
+                "siblings": siblings,
+                "usedStorage": sum(sibling["size"] for sibling in siblings),
+            }
+        )
 
     def _tree(self, repository: str, revision: str, folder: str) -> None:
         _, root = self._commit(repository, revision)
         top = root / folder
         if not top.is_dir():
-            raise Refused(404, "EntryNotFound", f"{folder} does not exist")
+            raise RefusedError(404, "EntryNotFound", f"{folder} does not exist")
         recursive = parse_qs(urlsplit(self.path).query).get("recursive", [""])[0].lower() in ("1", "true")
         entries = []
         for path in sorted(top.rglob("*") if recursive else top.iterdir()):
             if path.is_dir():
-                entries.append({"type": "directory", "oid": "0" * 40, "size": 0, "path": str(path.relative_to(root))})
+                entries.append(
+                    {"type": "directory", "oid": "0" * 40, "size": 0, "path": str(path.relative_to(root))}
+                )
             else:
                 entries.append(self._entry(root, path))
         self._json(entries)
@@ -226,32 +246,44 @@ class Hub(BaseHTTPRequestHandler):
         commit, root = self._commit(repository, revision)
         path = root / name
         if not path.is_file():
-            raise Refused(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
+            raise RefusedError(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
         hashes = blob(path)
         if not is_lfs(path):
             self._send_file(path, {"X-Repo-Commit": commit})
             return
-        self._head(302, {
-            "X-Repo-Commit": commit, "X-Linked-Etag": f'"{hashes.sha256}"', "X-Linked-Size": str(hashes.size),
-            "Location": f"{self.files_origin}/files/{repository}/{commit}/{quote(name)}", "Content-Length": "0",
-        })  # fmt: skip
+        self._head(
+            302,
+            {
+                "X-Repo-Commit": commit,
+                "X-Linked-Etag": f'"{hashes.sha256}"',
+                "X-Linked-Size": str(hashes.size),
+                "Location": f"{self.files_origin}/files/{repository}/{commit}/{quote(name)}",
+                "Content-Length": "0",
+            },
+        )
 
     def _send_file(self, path: Path, headers: dict[str, str]) -> None:
         if not path.is_file():
-            raise Refused(404, "EntryNotFound", "Entry not found")
+            raise RefusedError(404, "EntryNotFound", "Entry not found")
         hashes = blob(path)
         first, last = 0, hashes.size - 1
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if asked:
             first, last = int(asked[1]), min(int(asked[2] or last), last)
             if first >= hashes.size:
-                raise Refused(416, "", "range", {"Content-Range": f"bytes */{hashes.size}"})
+                raise RefusedError(416, "", "range", {"Content-Range": f"bytes */{hashes.size}"})
             headers = {**headers, "Content-Range": f"bytes {first}-{last}/{hashes.size}"}
         etag = hashes.sha256 if is_lfs(path) else hashes.git
         length = last - first + 1
-        self._head(206 if asked else 200, {
-            **headers, "ETag": f'"{etag}"', "Content-Length": str(length), "Accept-Ranges": "bytes",
-        })  # fmt: skip
+        self._head(
+            206 if asked else 200,
+            {
+                **headers,
+                "ETag": f'"{etag}"',
+                "Content-Length": str(length),
+                "Accept-Ranges": "bytes",
+            },
+        )
         if self.command != "HEAD":
             self._send_bytes(path, first, length)
 
@@ -273,7 +305,9 @@ class Hub(BaseHTTPRequestHandler):
 
     def _json(self, data: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(data).encode()
-        self._head(status, {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})})
+        self._head(
+            status, {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}
+        )
         if self.command != "HEAD":
             self.wfile.write(body)
             self.sent += len(body)

@@ -1,4 +1,4 @@
-"""Process 1 of a lab: tells the controller its pid, waits for the bridges, becomes tini with the lab's services.
+"""Process 1 of a lab: tells the controller its pid, waits for the bridges, becomes tini with services.
 
 Usage: lab_init.py SERVICES SOCKET. Runs in new mount, network and pid namespaces, all else is the machine's.
 """

@@ -1,0 +1,140 @@
+"""Faults of ranks, guards and images."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sparkop.lab.faults.base import Fault, Target
+from sparkop.lab.layout import REGISTRY_NAME, LabError
+from sparkop.lab.processes import wait_for
+
+SECONDS = 15.0
+INIT_PROGRAMS = ("docker-init", "tini")
+
+
+def containers(target: Target, role: str, *, running: bool = True) -> list[dict[str, Any]]:
+    """``docker inspect`` of the host's containers of a role, newest first.
+
+    Raises LabError when there is none.
+    """
+    filters = ["--filter", f"label=sparkop.role={role}"]
+    if target.rank is not None and role == "rank":
+        filters += ["--filter", f"label=sparkop.rank={target.rank}"]
+    ids = target.host.docker("ps", "-q", *([] if running else ["-a"]), "--no-trunc", *filters).split()
+    if not ids:
+        which = f"{role} {target.rank}" if target.rank is not None else role
+        raise LabError(f"{target.host.name}: no {'running ' if running else ''}container of a {which}")
+    found: list[dict[str, Any]] = json.loads(target.host.docker("inspect", *ids))
+    return found
+
+
+def _name(container: dict[str, Any]) -> str:
+    return str(container["Name"]).removeprefix("/")
+
+
+def _kill_ranks(target: Target) -> str:
+    found = containers(target, "rank")
+    for container in found:
+        target.host.exec(["kill", "-KILL", str(container["State"]["Pid"])])
+    _wait_ended(target, found)
+    return f"killed {', '.join(map(_name, found))}"
+
+
+def _kill_guard(target: Target) -> str:
+    """By ``docker kill``: Docker then does not start it again, whatever its restart policy."""
+    found = containers(target, "memguard")
+    for container in found:
+        target.host.docker("kill", container["Id"])
+    _wait_ended(target, found)
+    return f"killed {', '.join(map(_name, found))}"
+
+
+def _wait_ended(target: Target, ended: list[dict[str, Any]]) -> None:
+    names = [container["Id"] for container in ended]
+    ask = ("ps", "-q", "--no-trunc")
+    wait_for(
+        lambda: not set(target.host.docker(*ask).split()) & set(names), SECONDS, "the end of the containers"
+    )
+
+
+def _kill_launchers(target: Target) -> str:
+    """Kill the engine's first process and leave its workers: they go on as orphans, as vLLM's do."""
+    killed = []
+    for container in containers(target, "rank"):
+        top = target.host.docker("top", container["Id"], "-eo", "pid,ppid,comm").splitlines()[1:]
+        processes = [line.split(None, 2) for line in top]
+        first = next((row for row in processes if row[0] == str(container["State"]["Pid"])), None)
+        if first is None or first[2].strip() not in INIT_PROGRAMS:
+            raise LabError(
+                f"{_name(container)}: the launcher is the container's process 1, and all would die with it",
+                remedy="use kill-rank, or run the rank with an init (engine.container.init)",
+            )
+        launcher = next(row for row in processes if row[1] == first[0])
+        target.host.exec(["kill", "-KILL", launcher[0]])
+        killed.append(f"{launcher[2].strip()} in {_name(container)}")
+    return f"killed {', '.join(killed)}"
+
+
+def _drift(target: Target) -> str:
+    """Take the digest from the lab's images: containers go on, the asked reference is not there any more."""
+    references = _own_references(target)
+    if not references:
+        raise LabError(f"{target.host.name}: no image of {REGISTRY_NAME}")
+    for reference in references:
+        target.host.docker("rmi", "--force", "--no-prune", reference)
+    _note(target, references)
+    return f"untagged {', '.join(references)}"
+
+
+def _pull(target: Target) -> str:
+    file = target.host.paths.root / "drifted.json"
+    references: list[str] = json.loads(file.read_text()) if file.exists() else []
+    for reference in references:
+        target.host.docker("pull", "-q", reference)
+    file.unlink(missing_ok=True)
+    return f"pulled {', '.join(references) or 'nothing'}"
+
+
+def _note(target: Target, references: list[str]) -> None:
+    (target.host.paths.root / "drifted.json").write_text(json.dumps(references))
+
+
+def _own_references(target: Target) -> list[str]:
+    ids = sorted(set(target.host.docker("images", "-q", "--no-trunc").split()))
+    images = json.loads(target.host.docker("inspect", *ids)) if ids else []
+    return [
+        reference
+        for image in images
+        for reference in (*image["RepoTags"], *image["RepoDigests"])
+        if reference.startswith(f"{REGISTRY_NAME}:")
+    ]
+
+
+def _apply_mends(_target: Target) -> str:
+    return "nothing to mend by hand: sparkop apply starts it again"
+
+
+FAULTS = (
+    Fault(
+        "kill-rank",
+        "Kill the host's rank containers (SIGKILL of process 1); --rank N: one of them.",
+        _kill_ranks,
+        _apply_mends,
+    ),
+    Fault(
+        "kill-guard",
+        "Kill the host's memory guard; Docker does not start it again.",
+        _kill_guard,
+        _apply_mends,
+    ),
+    Fault(
+        "kill-launcher",
+        "Kill a rank's launcher only; its workers go on as orphans.",
+        _kill_launchers,
+        _apply_mends,
+    ),
+    Fault(
+        "image-drift", "Take the lab's images from their digests; running containers go on.", _drift, _pull
+    ),
+)

@@ -1,0 +1,89 @@
+"""Faults that the stand-in engine plays on demand.
+
+It reads files of two folders: /control inside the container, which goes with the container (a new one is
+healthy), and /run/lab/standin of the host, which stays until it is mended.
+"""
+
+from __future__ import annotations
+
+from sparkop.lab.engines import CONTROL_FOLDER
+from sparkop.lab.faults.base import Fault, Target
+from sparkop.lab.faults.containers import containers
+from sparkop.lab.layout import LabError
+from sparkop.lab.processes import wait_for
+
+SECONDS = 15.0
+SLOW_START_SECONDS = "60"
+
+
+def _tell(target: Target, word: str, value: str = "") -> list[str]:
+    """Write a control file into the host's rank containers; returns their ids."""
+    ids = [str(container["Id"]) for container in containers(target, "rank")]
+    for container in ids:
+        target.host.docker(
+            "exec", container, "sh", "-c", f"mkdir -p /control && echo '{value}' >/control/{word}"
+        )
+    return ids
+
+
+def _unsay(target: Target, word: str) -> str:
+    for container in containers(target, "rank"):
+        target.host.docker("exec", container["Id"], "rm", "-f", f"/control/{word}")
+    return f"no {word} any more"
+
+
+def _exit_zero(target: Target) -> str:
+    ids = set(_tell(target, "die", "0"))
+    try:
+        wait_for(
+            lambda: not ids & set(target.host.docker("ps", "-q", "--no-trunc").split()), SECONDS, "the end"
+        )
+    except LabError:
+        _unsay(target, "die")
+        raise LabError(
+            f"{target.host.name}: the rank did not end",
+            cause="only the stand-in engine does so on demand",
+            remedy="use kill-rank",
+        ) from None
+    return "the engine ended with exit code 0"
+
+
+def _play(word: str, words: str) -> Fault:
+    def breaks(target: Target) -> str:
+        _tell(target, word)
+        return words
+
+    return Fault(
+        word, f"{words[0].upper()}{words[1:]} (stand-in engine).", breaks, lambda target: _unsay(target, word)
+    )
+
+
+def _slow(target: Target) -> str:
+    seconds = target.amount or SLOW_START_SECONDS
+    folder = target.host.paths.knobs / "standin"
+    folder.mkdir(exist_ok=True)
+    (folder / "start-slowly").write_text(seconds)
+    return f"from its next start on the engine loads for {seconds} s ({CONTROL_FOLDER}/start-slowly)"
+
+
+def _fast(target: Target) -> str:
+    (target.host.paths.knobs / "standin/start-slowly").unlink(missing_ok=True)
+    return "the engine starts quickly again"
+
+
+FAULTS = (
+    Fault(
+        "exit-zero",
+        "End the rank with exit code 0 (stand-in engine).",
+        _exit_zero,
+        lambda _target: "nothing to mend by hand: sparkop apply starts it again",
+    ),
+    _play("wedge", "health stays green and no token comes"),
+    _play("degenerate", "every answer is token 0"),
+    Fault(
+        "slow-start",
+        f"Let the next start load for {SLOW_START_SECONDS} s (--amount SECONDS; stand-in).",
+        _slow,
+        _fast,
+    ),
+)

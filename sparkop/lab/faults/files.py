@@ -1,0 +1,173 @@
+"""Faults of a host's disk and memory."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from sparkop.lab.faults.base import Fault, Target
+from sparkop.lab.faults.containers import containers
+from sparkop.lab.lab import parse_size
+from sparkop.lab.layout import LabError
+from sparkop.lab.processes import wait_for
+
+KEEP = "/var/lib/lab-faults"
+"""On the host: what a fault took away, until it is mended."""
+
+FULL_LEAVES_BYTES = 8 << 20
+PRESSURE_LEAVES_BYTES = 96 << 20
+CORRUPTED_BYTES = 64
+
+
+def weights_folder(target: Target) -> str:
+    """Folder of the weights on the host: --path, else the newest rank's mount that holds weights.
+
+    Raises LabError when none is found.
+    """
+    if target.path:
+        return target.path
+    container = containers(target, "rank", running=False)[0]
+    if labelled := container["Config"]["Labels"].get("sparkop.weights"):
+        return str(labelled)
+    for mount in sorted(container["Mounts"], key=lambda mount: mount["Destination"] != "/model"):
+        if _largest(target, mount["Source"]):
+            return str(mount["Source"])
+    raise LabError(
+        f"{target.host.name}: no mount of {container['Name']} holds weights", remedy="name it: --path DIR"
+    )
+
+
+def _largest(target: Target, folder: str) -> str | None:
+    """The largest weight file below a folder of the host."""
+    script = (
+        f"find -L {shlex.quote(folder)} -xdev -type f "
+        "\\( -name '*.safetensors' -o -name '*.bin' -o -name '*.gguf' \\) "
+        "-printf '%s %p\\n' 2>/dev/null | sort -rn | head -n 1 | cut -d' ' -f2-"
+    )
+    return target.host.exec(["sh", "-c", script]).stdout.strip() or None
+
+
+def _victim(target: Target) -> str:
+    folder = weights_folder(target)
+    if (file := _largest(target, folder)) is None:
+        raise LabError(f"{target.host.name}: no weight file in {folder}")
+    return target.host.exec(["realpath", file]).stdout.strip()
+
+
+def _take_away(target: Target) -> str:
+    file = _victim(target)
+    _shell(
+        target,
+        f"mkdir -p {KEEP}/missing && mv {{0}} {KEEP}/missing/ && echo {{0}} >{KEEP}/missing.path",
+        file,
+    )
+    return f"removed {file}"
+
+
+def _give_back(target: Target) -> str:
+    return _restore(target, "missing")
+
+
+def _corrupt(target: Target) -> str:
+    file = _victim(target)
+    _shell(
+        target,
+        f"mkdir -p {KEEP}/corrupt && cp -p {{0}} {KEEP}/corrupt/ && echo {{0}} >{KEEP}/corrupt.path && "
+        f"dd if=/dev/urandom of={{0}} bs=1 count={CORRUPTED_BYTES} "
+        "seek=$(($(stat -c %s {0}) / 2)) conv=notrunc",
+        file,
+    )
+    return f"changed {CORRUPTED_BYTES} bytes in the middle of {file}"
+
+
+def _repair(target: Target) -> str:
+    return _restore(target, "corrupt")
+
+
+def _restore(target: Target, kind: str) -> str:
+    script = (
+        f"[ -e {KEEP}/{kind}.path ] || exit 0; path=$(cat {KEEP}/{kind}.path); "
+        'mkdir -p "$(dirname "$path")"; '
+        f'mv -f {KEEP}/{kind}/* "$path"; rm -r {KEEP}/{kind} {KEEP}/{kind}.path; echo "$path"'
+    )
+    path = target.host.exec(["sh", "-c", script]).stdout.strip()
+    return f"put back {path}" if path else "nothing was taken"
+
+
+def _shell(target: Target, script: str, *files: str) -> None:
+    target.host.exec(["sh", "-ec", script.format(*map(shlex.quote, files))])
+
+
+def _fill(target: Target) -> str:
+    leaves = parse_size(target.amount) if target.amount else FULL_LEAVES_BYTES
+    script = (
+        f"mkdir -p {KEEP}; rm -f {KEEP}/fill; free=$(df --output=avail -B1 / | tail -n 1); "
+        f"[ $free -le {leaves} ] || fallocate -l $((free - {leaves})) {KEEP}/fill; "
+        "df --output=avail -B1 / | tail -n 1"
+    )
+    left = target.host.exec(["sh", "-ec", script]).stdout.strip()
+    return f"{left} bytes are free on the disk"
+
+
+def _empty(target: Target) -> str:
+    target.host.exec(["rm", "-f", f"{KEEP}/fill"])
+    return "removed what filled the disk"
+
+
+HOG = "/run/services/hog.py"
+_HOG = """
+import os, sys, time
+def available():
+    figures = dict(line.split(":") for line in open("/proc/meminfo"))
+    return int(figures["MemAvailable"].split()[0]) << 10
+open("/proc/self/oom_score_adj", "w").write("1000")  # it dies before anything of the host does
+open("/run/services/hog.pid", "w").write(str(os.getpid()))
+leaves, held = int(sys.argv[1]), []
+while (more := min(available() - leaves, 16 << 20)) > 1 << 20:
+    held.append(bytearray(b"x") * more)
+    time.sleep(0.05)
+open("/run/services/hog.done", "w").write("")
+time.sleep(3600)
+"""
+
+
+def _press(target: Target) -> str:
+    leaves = parse_size(target.amount) if target.amount else PRESSURE_LEAVES_BYTES
+    _relieve(target)
+    program = Path(f"/proc/{target.host.running()}/root{HOG}")
+    program.write_text(_HOG)
+    target.host.exec(["sh", "-c", f"setsid python3 -IS {HOG} {leaves} </dev/null >/dev/null 2>&1 &"])
+    wait_for(lambda: program.with_name("hog.done").exists(), 60, f"{target.host.name}: memory pressure")
+    return f"{leaves >> 20} MiB of memory are left"
+
+
+def _relieve(target: Target) -> str:
+    target.host.exec(
+        [
+            "sh",
+            "-c",
+            (
+                "cd /run/services; [ -e hog.pid ] && kill -9 $(cat hog.pid) 2>/dev/null; "
+                "rm -f hog.pid hog.done"
+            ),
+        ]
+    )
+    return "released the memory"
+
+
+FAULTS = (
+    Fault(
+        "missing-weight",
+        "Remove the largest weight file of the host's ranks (or of --path DIR).",
+        _take_away,
+        _give_back,
+    ),
+    Fault("corrupt-weight", "Change bytes in the largest weight file (or of --path DIR).", _corrupt, _repair),
+    Fault("disk-full", f"Fill the disk up to {FULL_LEAVES_BYTES >> 20} MiB (--amount SIZE).", _fill, _empty),
+    Fault(
+        "memory-pressure",
+        f"Use memory until {PRESSURE_LEAVES_BYTES >> 20} MiB are left (--amount SIZE).",
+        _press,
+        _relieve,
+    ),
+)
