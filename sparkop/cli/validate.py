@@ -28,7 +28,7 @@ def command(specs: tuple[str, ...], overlays: tuple[Path, ...], sets: tuple[str,
     Exit codes: 0 all are valid, 65 one is not.
     """
     from sparkop.errors import SpecError
-    from sparkop.spec.check import check
+    from sparkop.spec.load import load
     from sparkop.spec.problems import InvalidSpecError
     from sparkop.views.console import print_json
 
@@ -39,7 +39,7 @@ def command(specs: tuple[str, ...], overlays: tuple[Path, ...], sets: tuple[str,
         problems: list[object] = []
         error: SpecError | None = None
         try:
-            check([choice.path, *choice.overlays], choice.sets)
+            load([choice.path, *choice.overlays], choice.sets)
         except InvalidSpecError as found:
             error, problems = found, [problem.as_json() for problem in found.problems]
         except SpecError as found:

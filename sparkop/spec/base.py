@@ -30,12 +30,14 @@ def about(
     recipe: str | None = None,
     default: str | None = None,
     example: str | None = None,
+    value: str | None = None,
 ) -> dict[str, Any]:
     """What ``json_schema_extra`` of a field holds.
 
     ``flag`` and ``variable``: what the field becomes in the engine's container. ``recipe``: the variables of
     the recipes that it replaces, as ``A: ONE, TWO; B: THREE``. ``default``: in words, where the value in the
-    model is None and another is used. ``example``: a value as it is written in YAML.
+    model is None and another is used. ``example``: a value as it is written in YAML. ``value``: what is
+    accepted, where the type alone says too little.
     """
     told = {
         "unit": unit,
@@ -44,8 +46,9 @@ def about(
         "recipe": recipe,
         "defaultText": default,
         "example": example,
+        "valueText": value,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: text for key, text in told.items() if text is not None}
 
 
 def refusal(message: str, *path: str | int) -> PydanticCustomError:

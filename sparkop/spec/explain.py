@@ -19,7 +19,6 @@ from sparkop.spec.fields import (
     kinds_of,
     models_of,
     root_model,
-    type_text,
 )
 from sparkop.spec.quantities import ByteSize, Duration
 from sparkop.spec.suggest import nearest
@@ -92,7 +91,10 @@ def _advice(path: Sequence[str | int]) -> str:
     for length in range(len(path) - 1, -1, -1):
         parents = fields_at(path[:length], anything=True)
         keys = [
-            f.key for parent in parents for model in inner_models(parent.annotation) for f in fields_of(model)
+            field.key
+            for parent in parents
+            for model in inner_models(parent.annotation)
+            for field in fields_of(model)
         ]
         if keys:
             wrong = str(path[length])
@@ -138,7 +140,7 @@ def plain_text(documentation: str | None) -> str:
 
 
 def _type_and_default(field: Field) -> str:
-    text = type_text(field.annotation)
+    text = field.value
     default = default_text(field)
     return f"{text}; {default}" if default else text
 

@@ -39,10 +39,15 @@ class Field:
         return first_line(models[0]) if models else ""
 
     def about(self, name: str) -> str | None:
-        """``unit``, ``flag``, ``variable``, ``recipe``, ``defaultText`` or ``example`` of the field."""
+        """``unit``, ``flag``, ``variable``, ``recipe``, ``defaultText``, ``example`` or ``valueText``."""
         extra = self.info.json_schema_extra if self.info is not None else None
         value = extra.get(name) if isinstance(extra, dict) else None
         return None if value is None else str(value)
+
+    @property
+    def value(self) -> str:
+        """What it takes, in a few words."""
+        return self.about("valueText") or type_text(self.annotation)
 
     @property
     def required(self) -> bool:

@@ -15,7 +15,6 @@ from sparkop.spec.fields import (
     kinds_of,
     models_of,
     takes_only_text,
-    type_text,
 )
 from sparkop.spec.problems import Problem
 from sparkop.spec.suggest import nearest, nearest_name
@@ -246,7 +245,7 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
             accepted=", ".join(options),
             suggestion=nearest(given, options),
         )
-    wanted = type_text(field.annotation)
+    wanted = field.value
     suggestion = None
     if "whole number" in wanted and isinstance(node.value, float):
         suggestion = f"write {int(node.value)}" if node.value.is_integer() else None
@@ -269,7 +268,7 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
 
 def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
     node = found.node
-    wanted = type_text(field.annotation) if field is not None else "something else"
+    wanted = field.value if field is not None else "something else"
     if field is not None and takes_only_text(field.annotation) and not isinstance(node, Scalar):
         return _problem(found, path, f"is read as {_what(node)}; text is wanted", suggestion=_quote(node))
     suggestion = None
@@ -330,7 +329,7 @@ def _given(node: Node) -> str:
 def _accepted(field: Field | None, pattern: object = None) -> str | None:
     if field is None:
         return f"text that matches {pattern}" if pattern else None
-    text = field.description or (f"text that matches {pattern}" if pattern else type_text(field.annotation))
+    text = field.description or (f"text that matches {pattern}" if pattern else field.value)
     example = field.about("example")
     return f"{text} For example: {example}" if example else text
 

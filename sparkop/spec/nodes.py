@@ -185,6 +185,7 @@ class NodeSpec(SpecModel):
             recipe="A: WORKER; B: WORKER_HOST, WORKER_USER, WORKER_SSH",
             default="the node's name as ssh alias",
             example="user@10.0.0.2",
+            value="text or mapping",
         ),
     )
     paths: NodePaths = Field(default=NodePaths(), description="Folders that differ on this node.")

@@ -57,6 +57,7 @@ def _describe(field: dict[str, Any]) -> None:
     text = " ".join([field.get("description", ""), *facts]).strip()
     if text:
         field["description"] = text
+    field.pop("valueText", None)
     example = field.pop("example", None)
     if example is not None:
         field["examples"] = [_value(example)]
