@@ -12,7 +12,7 @@ from sparkop.spec.tree import Path
 
 
 def edit(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
-    """``text`` with values put at paths of YAML keys; None takes a key away. Missing mappings are made.
+    """``text`` with values put at paths of YAML keys; None takes a key or an item away. Missing mappings are made.
 
     Values are plain data. Comments, the order of keys and everything that is not named stay as they are.
     """
@@ -49,6 +49,8 @@ def _put(document: Any, path: Path, value: Any) -> None:
     if value is None:
         if isinstance(node, dict):
             node.pop(last, None)
+        elif isinstance(last, int) and last < len(node):
+            del node[last]
     elif isinstance(last, int) and last == len(node):
         node.append(value)
     else:

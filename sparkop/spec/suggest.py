@@ -21,6 +21,9 @@ def nearest_name(word: str, accepted: Iterable[str]) -> str | None:
     plain = {_plain(name): name for name in reversed(names)}
     if _plain(word) in plain:
         return plain[_plain(word)]
+    longer = [name for name in names if len(word) > 2 and _plain(name).startswith(_plain(word))]
+    if longer:
+        return longer[0]
     close = get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)
     return plain[close[0]] if close else None
 
