@@ -9,10 +9,11 @@ from typing import Any
 
 from sparkop.errors import UsageError
 from sparkop.spec.edit import edit
-from sparkop.spec.load import load_text
+from sparkop.spec.load import LoadedSpec, load_text
 from sparkop.spec.nodes import SshSpec, parse_ssh
 from sparkop.spec.recipes import recipe_text
-from sparkop.spec.tree import Path
+from sparkop.spec.show import yaml_scalar
+from sparkop.spec.tree import Path, SequenceNode, leaves
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,62}[A-Za-z0-9])?\Z")
 
@@ -48,16 +49,13 @@ def new_spec(wishes: Wishes, found: Mapping[int, Found] | None = None) -> str:
     names = _names([node.name for node in recipe.spec.nodes], len(wishes.targets), found)
     changes: list[tuple[Path, Any]] = []
     for index, (name, target) in enumerate(zip(names, wishes.targets, strict=True)):
-        if index < len(recipe.spec.nodes):
-            changes += [(("nodes", index, "name"), name), (("nodes", index, "ssh"), target)]
-        else:
-            changes.append((("nodes", index), {"name": name, "ssh": target}))
+        changes += [(("nodes", index, "name"), name), (("nodes", index, "ssh"), target)]
     if wishes.name is not None:
         changes.append((("name",), wishes.name))
     containers = recipe.spec.engine.container.names
     if containers and len(containers) != len(wishes.targets):
         changes.append((("engine", "container", "names"), None))
-    text = edit(_fewer_nodes(text, len(wishes.targets), len(recipe.spec.nodes)), changes)
+    text = edit(_resized(text, recipe, names, wishes.targets), changes)
     text = _headed(text, wishes, names, found)
     load_text(text, "the new spec")
     return text
@@ -88,9 +86,20 @@ def _names(given: Sequence[str], count: int, found: Mapping[int, Found]) -> list
     return names if len(set(names)) == count else [f"spark-{index + 1}" for index in range(count)]
 
 
-def _fewer_nodes(text: str, wanted: int, present: int) -> str:
-    """Take the recipe's last nodes away; from the end, so that the indexes stay true."""
-    return edit(text, [(("nodes", index), None) for index in range(present - 1, wanted - 1, -1)])
+def _resized(text: str, loaded: LoadedSpec, names: Sequence[str], targets: Sequence[str]) -> str:
+    """Take the recipe's last nodes away, or put more after them; by lines, so that comments stay."""
+    nodes = loaded.tree.entries["nodes"].value
+    assert isinstance(nodes, SequenceNode)
+    lines = text.split("\n")
+    starts = [item.place.line for item in nodes.items]
+    end = max(node.place.line for _, node in leaves(nodes))
+    if len(targets) < len(starts):
+        del lines[starts[len(targets)] - 1 : end]
+    dash = " " * (nodes.items[0].place.column - 3)
+    for name, target in list(zip(names, targets, strict=True))[len(starts) :]:
+        lines[end:end] = [f"{dash}- name: {name}", f"{dash}  ssh: {yaml_scalar(target)}"]
+        end += 2
+    return "\n".join(lines)
 
 
 def _headed(text: str, wishes: Wishes, names: Sequence[str], found: Mapping[int, Found]) -> str:
