@@ -85,7 +85,7 @@ def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) 
         )
     raise UsageError(
         "no spec named, and none found",
-        cause="SPARKOP_SPEC is not set, there is no spec.yaml here, and nothing was applied from this machine",
+        cause="SPARKOP_SPEC is not set, no spec.yaml is here, and nothing was applied from this machine",
         remedy="name one (sparkop diff my-cluster.yaml), or write one: sparkop init",
     )
 
@@ -121,7 +121,9 @@ def _load(choice: Choice) -> LoadedSpec:
     from sparkop.spec.load import load
 
     if choice.how:
-        extras = "".join(f" + {path}" for path in choice.overlays) + "".join(f" --set {s}" for s in choice.sets)
+        extras = "".join(f" + {path}" for path in choice.overlays) + "".join(
+            f" --set {s}" for s in choice.sets
+        )
         click.echo(f"spec: {choice.path}{extras} ({choice.how})", err=True)
     return load([choice.path, *choice.overlays], choice.sets)
 

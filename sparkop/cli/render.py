@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Use recorded facts (sparkop facts) instead of asking the nodes.",
 )
-@click.option("--spec", "only_spec", is_flag=True, help="Show the merged spec and where each value came from.")
+@click.option(
+    "--spec", "only_spec", is_flag=True, help="Show the merged spec and where each value came from."
+)
 @output_option
 def command(
     spec: str | None,

@@ -29,8 +29,6 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts)
-    status = status_of(
-        reading, reconcile(reading.desired, reading.observed, reading.history, time.time())
-    )
+    status = status_of(reading, reconcile(reading.desired, reading.observed, reading.history, time.time()))
     show_status(status, output)
     return {"ok": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}.get(status.state, ExitCode.FAILED)

@@ -23,9 +23,13 @@ def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
     try:
         recorded: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SpecError(f"the facts in {path} can't be read: {error}", remedy="record them: sparkop facts") from error
+        raise SpecError(
+            f"the facts in {path} can't be read: {error}", remedy="record them: sparkop facts"
+        ) from error
     if not isinstance(recorded, dict):
-        raise SpecError(f"the facts in {path} are no mapping of node names", remedy="record them: sparkop facts")
+        raise SpecError(
+            f"the facts in {path} are no mapping of node names", remedy="record them: sparkop facts"
+        )
     missing = [name for name in names if name not in recorded]
     if missing:
         raise SpecError(

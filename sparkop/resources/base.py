@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sparkop.hosts.base import Fence, Host, Json
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Blocker, Operation, Unknown
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 if TYPE_CHECKING:
     from sparkop.resources.desired import Desired

@@ -39,7 +39,7 @@ def _facts(spec: ClusterSpec, documents: Mapping[str, Document]) -> list[NodeFac
                 "its place on the fabric is not known",
                 node=node.name,
                 cause="no active RDMA device of it has an IPv4 address",
-                remedy=f"sparkop status; or set fabric.address and fabric.interface of node {node.name} in the spec",
+                remedy=f"sparkop status; or set the fabric address and interface of {node.name} in the spec",
             )
         facts.append(found)
     return facts

@@ -1,0 +1,107 @@
+"""The command line shell: exit codes, words instead of tracebacks, which spec a command is about (S9)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparkop import cli
+from sparkop.cli.options import choose
+from sparkop.errors import ExitCode, UsageError
+from sparkop.reconcile.remembered import Applied, remember
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("SPARKOP_SPEC", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["no-such-command"], ["diff", "--no-such-option"], ["logs", "-n", "many"], ["apply", "-o", "xml"]],
+)
+def test_usage_errors_exit_64_and_never_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(argv) == ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage:" in captured.err
+
+
+def test_every_command_that_help_names_can_be_loaded() -> None:
+    group = cli.cli
+    context = cli.click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        assert command.help or command.short_help, name
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from sparkop import cli; assert cli.run(['--help']) == 0;"
+        "print(sorted({'docker', 'fabric', 'paramiko', 'huggingface_hub', 'rich', 'pydantic', 'requests'}"
+        " & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_fault_of_ours_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(cli.cli, "main", broken)
+    monkeypatch.delenv("SPARKOP_DEBUG", raising=False)
+    assert cli.run([]) == ExitCode.UNEXPECTED
+    captured = capsys.readouterr()
+    assert "ZeroDivisionError: boom" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_spec_named_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARKOP_SPEC", "other.yaml")
+    assert choose("mine.yaml", (), ()).path == Path("mine.yaml")
+
+
+def test_environment_then_folder_then_last_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(Applied("lab", "/specs/lab.yaml", ("/specs/o.yaml",), ("api.port=8001",)))
+    last = choose(None, (), ("api.port=8002",))
+    assert last.path == Path("/specs/lab.yaml")
+    assert last.overlays == (Path("/specs/o.yaml"),)
+    assert last.sets == ("api.port=8001", "api.port=8002"), "what is given now comes last, so that it wins"
+    assert last.how
+
+    Path("spec.yaml").write_text("")
+    assert choose(None, (), ()).path == Path("spec.yaml")
+
+    monkeypatch.setenv("SPARKOP_SPEC", "env.yaml")
+    assert choose(None, (), ()).path == Path("env.yaml")
+
+
+def test_no_spec_anywhere_says_how_to_get_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        choose(None, (), ())
+    assert "sparkop init" in str(caught.value.remedy)
+
+
+def test_a_word_that_is_no_path_is_refused_with_a_guess() -> None:
+    Path("cluster").write_text("")
+    with pytest.raises(UsageError) as caught:
+        choose("cluster", (), ())
+    assert caught.value.remedy == "did you mean ./cluster?"
+
+
+def test_a_damaged_memory_of_the_last_apply_is_no_failure(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "sparkop"
+    folder.mkdir(parents=True)
+    (folder / "last.json").write_text("{")
+    with pytest.raises(UsageError):
+        choose(None, (), ())
