@@ -1,4 +1,4 @@
-"""Fetches, checks, rebuilds and hands on the files of a checkpoint, on the node, detached from any connection.
+"""Fetches, checks, rebuilds and hands on the files of a checkpoint, detached, on the node.
 
 Stdlib-only, Python 3.8 or newer. The controller sends this package as one zip file and runs it with
 ``python3 transfer.pyz COMMAND STATE`` (see ``main.py``); STATE is the cluster's state folder on the node.
@@ -26,7 +26,8 @@ What it keeps on the node:
          "phase": "checking|fetching|finishing|done|failed|cancelled",
          "files": {"total": 9, "done": 3}, "bytes": {"total": 9, "done": 3, "received": 4, "discarded": 1},
          "rate": 1.0, "remaining": 1.0, "active": {"path": {"size": 9, "done": 3}},
-         "bad": {"path": "why"}, "problems": ["..."], "error": {"kind": "...", "message": "...", "remedy": "..."}}
+         "bad": {"path": "why"}, "problems": ["..."],
+         "error": {"kind": "...", "message": "...", "remedy": "..."}}
 
 ``STATE/transfer/job.json``
     The last job without its secrets; ``lock`` is held (flock) by the process that works on it.

@@ -18,7 +18,7 @@ from .hashing import CHUNK, FileHash, release
 from .ledger import sync_folder
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The job was told to stop."""
 
 
@@ -119,7 +119,7 @@ class Staging:
             self._changed.notify_all()
 
     def hash_along(self, stop: threading.Event) -> FileHash:
-        """Hash the file in order, waiting for each block to be written. Raises Stopped."""
+        """Hash the file in order, waiting for each block to be written. Raises StoppedError."""
         result = FileHash(self.file)
         buffer = memoryview(bytearray(CHUNK))
         for block in self.blocks:
@@ -134,7 +134,7 @@ class Staging:
         return result
 
     def wait_durable(self, stop: threading.Event) -> None:
-        """Until every block is durable. Raises Stopped."""
+        """Until every block is durable. Raises StoppedError."""
         for block in self.blocks:
             self._wait(block.index, self._durable, stop)
 
@@ -142,7 +142,7 @@ class Staging:
         with self._changed:
             while index not in among:
                 if stop.is_set():
-                    raise Stopped
+                    raise StoppedError
                 self._changed.wait(0.5)
 
     def publish(self) -> os.stat_result:

@@ -1,5 +1,8 @@
-"""Fetches missing files by parallel ranges: streams take runs of blocks, a committer makes them durable, each file
-is hashed while it arrives and gets its name when the hash agrees."""
+"""Fetches missing files by parallel ranges.
+
+Streams take runs of blocks, a committer makes them durable, each file is hashed while it arrives and gets its
+name when the hash agrees.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from http.client import HTTPException
 from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import http
-from .blocks import Staging, Stopped
+from .blocks import Staging, StoppedError
 from .files import Block, File, Job, TransferError
 from .hashing import CHUNK
-from .http import Again, Body, Client, Expired, Reader
+from .http import Body, Client, ExpiredError, Reader, RetryError
 from .status import Status
 
 SPAN = 8
@@ -128,8 +131,10 @@ class _Work(NamedTuple):
 
 
 class Fetch:
-    """One run over a list of files. ``place(file)`` is the staging of a file, ``done(file, status)`` is called
-    for each verified file in its final place."""
+    """One run over a list of files.
+
+    ``place(file)`` is the staging of a file; ``done(file, staging, hashes)`` gives a verified one its name.
+    """
 
     def __init__(
         self, job: Job, status: Status, stop: threading.Event, place: Callable[[File], Staging],
@@ -152,14 +157,15 @@ class Fetch:
         self._finishers: List[threading.Thread] = []
 
     def run(self, files: Sequence[File]) -> None:
-        """Fetch all. Raises TransferError, Stopped."""
+        """Fetch all. Raises TransferError, StoppedError."""
         if not files:
             return
         if not self._sources:
             raise TransferError("job", "files are missing and the job names no source")
         self._queue.extend(files)
         streams = [
-            threading.Thread(target=self._guard, args=(self._stream, number)) for number in range(self._job.streams)
+            threading.Thread(target=self._guard, args=(self._stream, number))
+            for number in range(self._job.streams)
         ]
         committer = threading.Thread(target=self._guard, args=(self._commit_on,))
         for thread in [committer, *streams]:
@@ -175,7 +181,7 @@ class Fetch:
         if self._error is not None:
             raise self._error
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
         if self._status.bad:
             names = ", ".join(sorted(self._status.bad)[:3])
             raise TransferError("content", "wrong bytes came twice for %s" % names, "try another source")
@@ -184,7 +190,7 @@ class Fetch:
         """Run a thread's work; its failure ends the job."""
         try:
             target(*arguments)
-        except Stopped:
+        except StoppedError:
             pass
         except TransferError as error:
             self._fail(error)
@@ -200,7 +206,7 @@ class Fetch:
             self._stop.set()
             self._changed.notify_all()
 
-    # What is handed out -----------------------------------------------------------------------------
+    # What is handed out
 
     def _next(self) -> Optional[_Work]:
         """Blocks for a stream; None when everything is fetched."""
@@ -216,7 +222,7 @@ class Fetch:
                     return None
                 else:
                     self._changed.wait(0.5)
-            raise Stopped
+            raise StoppedError
 
     def _span(self, active: Active) -> int:
         share = -(-len(active.pending) // (2 * self._job.streams))
@@ -236,7 +242,7 @@ class Fetch:
         self._finishers.append(thread)
         thread.start()
 
-    # One stream ---------------------------------------------------------------------------------------
+    # One stream
 
     def _stream(self, number: int) -> None:
         buffer = memoryview(bytearray(CHUNK))
@@ -254,9 +260,9 @@ class Fetch:
                     self._fetch(number, which, client, work, buffer, budget)
                     failures = 0
                     continue
-                except Expired:
+                except ExpiredError:
                     failures = min(failures, 1)  # the next request asks for a new address
-                except Again as again:
+                except RetryError as again:
                     self._check_patience(again)
                     after = again.after if again.after is not None else PAUSES[min(failures, len(PAUSES) - 1)]
                     self._stop.wait(min(after, LONGEST_PAUSE))
@@ -267,7 +273,7 @@ class Fetch:
         finally:
             client.close()
 
-    def _check_patience(self, again: Again) -> None:
+    def _check_patience(self, again: RetryError) -> None:
         silent = time.monotonic() - self._alive_at
         if silent > self._job.patience:
             raise TransferError(
@@ -276,7 +282,13 @@ class Fetch:
             )  # fmt: skip
 
     def _fetch(
-        self, number: int, which: int, client: Client, work: _Work, buffer: memoryview, budget: threading.Semaphore
+        self,
+        number: int,
+        which: int,
+        client: Client,
+        work: _Work,
+        buffer: memoryview,
+        budget: threading.Semaphore,
     ) -> None:
         """Get the blocks of one piece of work; what is not got is given back."""
         active, needed = work.active, deque(work.blocks)
@@ -292,16 +304,16 @@ class Fetch:
             length = sum(block.length for block in needed)
             try:
                 url, body = reader.open(client, start, length)
-            except Again as again:
+            except RetryError as again:
                 if again.alive:
                     self._alive_at = time.monotonic()
                 raise
             except (OSError, HTTPException) as error:
-                raise Again("%s: %r" % (http.place_of(reader.url), error)) from None
+                raise RetryError("%s: %r" % (http.place_of(reader.url), error)) from None
             try:
-                if body.start != start or not reader.ranges:
-                    if not self._read_whole(number, active, piece, needed):
-                        return
+                whole = body.start != start or not reader.ranges
+                if whole and not self._read_whole(number, active, piece, needed):
+                    return
                 self._receive(active, body, shift, needed, buffer, budget)
             finally:
                 body.close()
@@ -358,20 +370,20 @@ class Fetch:
     def _claim(self, budget: threading.Semaphore) -> None:
         while not budget.acquire(timeout=0.5):
             if self._stop.is_set():
-                raise Stopped
+                raise StoppedError
 
     def _read(self, body: Body, buffer: memoryview, pace: "_Pace") -> int:
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
         try:
             count = body.read_into(buffer)
         except OSError as error:
-            raise Again("the connection failed: %s" % (error or type(error).__name__)) from None
+            raise RetryError("the connection failed: %s" % (error or type(error).__name__)) from None
         self._limiter.take(count, self._stop)
         self._alive_at = pace.check(count, limited=bool(self._job.rate))
         return count
 
-    # Durable, verified, in place ------------------------------------------------------------------------
+    # Durable, verified, in place
 
     def _commit_on(self) -> None:
         """Make written blocks durable, all that wait for it at once."""
@@ -425,12 +437,12 @@ class _Pace:
         self._count = 0
 
     def check(self, count: int, *, limited: bool) -> float:
-        """After each read; returns the time. Raises Again."""
+        """After each read; returns the time. Raises RetryError."""
         now = time.monotonic()
         self._count += count
         if now - self._since > http.TIMEOUT:
             if self._count < SLOWEST and not limited:
-                raise Again("the connection sends next to nothing")
+                raise RetryError("the connection sends next to nothing")
             self._since, self._count = now, 0
         return now
 

@@ -18,8 +18,9 @@ _PART = re.compile(r"(.+)\.part\d+")
 class TransferError(Exception):
     """Ends a job; told to the user in these words.
 
-    ``kind``: ``refused`` (401, 403), ``missing`` (404), ``content`` (wrong bytes), ``space``, ``place`` (folder
-    can't be used), ``network``, ``source`` (the node that we copy from gave up), ``job`` (malformed), ``busy``.
+    ``kind``: ``refused`` (401, 403), ``missing`` (404), ``content`` (wrong bytes), ``space``, ``place`` (the
+    folder can't be used), ``network``, ``source`` (the node that we copy from gave up), ``job`` (malformed),
+    ``busy``.
     """
 
     def __init__(self, kind: str, message: str, remedy: str = "") -> None:
@@ -39,7 +40,7 @@ class Piece:
 
 
 def pieces_hash(pieces: Tuple[Piece, ...]) -> str:
-    """Identity of a rebuilt file whose own hash nobody published: SHA-256 over its parts' hashes and sizes."""
+    """Identity of a rebuilt file whose own hash nobody published: SHA-256 over its parts' own."""
     text = "".join("%s %d\n" % (piece.sha256, piece.size) for piece in pieces)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -109,10 +110,15 @@ def check_path(path: str) -> str:
 def parse_file(document: Mapping[str, Any]) -> File:
     """A file of a job. Raises TransferError."""
     parts = tuple(
-        Piece(check_path(part["path"]), int(part["size"]), part["sha256"]) for part in document.get("parts", ())
+        Piece(check_path(part["path"]), int(part["size"]), part["sha256"])
+        for part in document.get("parts", ())
     )
     file = File(
-        check_path(document["path"]), int(document["size"]), document.get("sha256"), document.get("git"), parts
+        check_path(document["path"]),
+        int(document["size"]),
+        document.get("sha256"),
+        document.get("git"),
+        parts,
     )
     if not (file.sha256 or file.git or file.parts):
         raise TransferError("job", "%s has no hash to be checked against" % file.path)
@@ -150,7 +156,9 @@ class Job:
     @property
     def id(self) -> str:
         """The same work has the same id, wherever its bytes come from."""
-        document = {key: self.document.get(key) for key in ("kind", "directory", "files", "hub", "keep_parts")}
+        document = {
+            key: self.document.get(key) for key in ("kind", "directory", "files", "hub", "keep_parts")
+        }
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -87,7 +87,7 @@ def hash_file(path: str, file: File, progress: Optional[Callable[[int], None]] =
 
 
 def release(handle: int) -> None:
-    """Drop the clean pages of an open file from the page cache: on a Spark they take memory from the model."""
+    """Drop the clean pages of an open file: on a Spark the page cache takes memory from the model."""
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -11,7 +11,7 @@ import time
 import urllib.parse
 import urllib.request
 from email.utils import parsedate_to_datetime
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from .files import TransferError
 
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 Origin = Tuple[str, str, int]
 
 
-class Again(Exception):
+class RetryError(Exception):
     """It may work later: ``after`` is the server's own Retry-After in seconds, or None.
 
     ``alive``: the other side works on it, so that waiting is no sign of a fault.
@@ -35,7 +35,7 @@ class Again(Exception):
         self.alive = alive
 
 
-class Expired(Again):
+class ExpiredError(RetryError):
     """The address that a redirect gave no longer holds; ask again where it came from."""
 
 
@@ -62,8 +62,9 @@ class _PipeConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            handle = theirs.fileno()
             self._process = subprocess.Popen(
-                self._command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, close_fds=True
+                self._command, stdin=handle, stdout=handle, stderr=subprocess.DEVNULL
             )
         ours.settimeout(self.timeout)
         self.sock = ours
@@ -77,24 +78,26 @@ class _PipeConnection(http.client.HTTPConnection):
 
 
 class Body:
-    """The bytes of an answer: ``start`` is their offset in the file, ``length`` how many come (None: unknown)."""
+    """The bytes of an answer: ``start`` is their offset in the file, ``length`` their number, if known."""
 
-    def __init__(self, response: http.client.HTTPResponse, start: int, length: Optional[int], total: Optional[int]) -> None:
+    def __init__(
+        self, response: http.client.HTTPResponse, start: int, length: Optional[int], total: Optional[int]
+    ) -> None:
         self._response = response
         self._left = length
         self.start = start
         self.total = total
 
     def read_into(self, buffer: memoryview) -> int:
-        """Some bytes, at least one; 0 at the end. Raises Again for a body that ends early."""
+        """Some bytes, at least one; 0 at the end. Raises RetryError for a body that ends early."""
         if self._left is None:
             return self._response.readinto(buffer)
         if self._left == 0:
             return 0
         source = self._response.fp
-        count = source.readinto1(buffer[: self._left]) if source is not None else 0  # type: ignore[attr-defined]
+        count = source.readinto1(buffer[: self._left]) if source is not None else 0
         if not count:
-            raise Again("the answer ended early")
+            raise RetryError("the answer ended early")
         self._left -= count
         return int(count)
 
@@ -116,7 +119,7 @@ class Client:
         self._proxies = urllib.request.getproxies()
 
     def request(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """One GET, no redirects followed. Raises Again when the connection fails."""
+        """One GET, no redirects followed. Raises RetryError when the connection fails."""
         origin = origin_of(url)
         fresh = origin not in self._open
         try:
@@ -124,12 +127,12 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             self.drop(url)
             if fresh:
-                raise Again("%s: %s" % (place_of(url), error or type(error).__name__)) from None
+                raise RetryError("%s: %s" % (place_of(url), error or type(error).__name__)) from None
         try:  # a kept connection may have been closed by the server in the meantime
             return self._send(origin, url, headers)
         except (OSError, http.client.HTTPException) as error:
             self.drop(url)
-            raise Again("%s: %s" % (place_of(url), error or type(error).__name__)) from None
+            raise RetryError("%s: %s" % (place_of(url), error or type(error).__name__)) from None
 
     def _send(self, origin: Origin, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         connection = self._open.get(origin)
@@ -162,7 +165,9 @@ class Client:
             tunnel.set_tunnel(host, port)
             return tunnel
         if scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=ssl.create_default_context())
+            return http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT, context=ssl.create_default_context()
+            )
         return http.client.HTTPConnection(host, port, timeout=TIMEOUT)
 
     def drop(self, url: str) -> None:
@@ -180,7 +185,9 @@ class Client:
 class Reader:
     """Ranges of one repository file. Remembers where the redirect led; shared by all streams of the file."""
 
-    def __init__(self, url: str, name: str, size: int, hashes: Tuple[str, ...], token: str, *, peer: bool) -> None:
+    def __init__(
+        self, url: str, name: str, size: int, hashes: Tuple[str, ...], token: str, *, peer: bool
+    ) -> None:
         self.url = url
         self.name = name
         self.ranges = True
@@ -194,7 +201,7 @@ class Reader:
     def open(self, client: Client, start: int, length: int) -> Tuple[str, Body]:
         """Bytes ``start`` to ``start + length``, or a part of them that begins there, or the whole file.
 
-        Returns the address that answered and the body. Raises Again, TransferError.
+        Returns the address that answered and the body. Raises RetryError, TransferError.
         """
         remembered = self._direct
         url = remembered or self.url
@@ -229,9 +236,13 @@ class Reader:
             raise TransferError("content", "the hub now has another %s (%s...)" % (self.name, tag[:12]))
         size = response.headers.get("X-Linked-Size") or ""
         if size.isdigit() and int(size) != self._size:
-            raise TransferError("content", "the hub now has %s with %s bytes, not %d" % (self.name, size, self._size))
+            raise TransferError(
+                "content", "the hub now has %s with %s bytes, not %d" % (self.name, size, self._size)
+            )
 
-    def _body(self, client: Client, url: str, response: http.client.HTTPResponse, start: int, asked: int) -> Body:
+    def _body(
+        self, client: Client, url: str, response: http.client.HTTPResponse, start: int, asked: int
+    ) -> Body:
         self._check_identity(response)
         text = response.headers.get("Content-Length") or ""
         length = int(text) if text.isdigit() and not response.chunked else None
@@ -240,7 +251,7 @@ class Reader:
             match = _RANGE.fullmatch(response.headers.get("Content-Range") or "")
             if not match or int(match.group(1)) != start:
                 client.drop(url)
-                raise Again("%s answered with another range" % place_of(url))
+                raise RetryError("%s answered with another range" % place_of(url))
             first = start
             total = int(match.group(3)) if match.group(3) != "*" else None
         elif start or (asked < self._size):
@@ -248,7 +259,7 @@ class Reader:
         if total is not None and total != self._size:
             client.drop(url)
             self._forget(url)
-            raise Again("%s has %d bytes, not %d" % (place_of(url), total, self._size))
+            raise RetryError("%s has %d bytes, not %d" % (place_of(url), total, self._size))
         return Body(response, first, length, total)
 
     def _forget(self, url: str) -> None:
@@ -266,22 +277,26 @@ class Reader:
             raise TransferError("source", "the node that we copy from gave up: its own transfer %s" % state)
         if url != self.url and status in (400, 401, 403, 404, 410):
             self._forget(url)
-            raise Expired("%s answered %d" % (place_of(url), status))
+            raise ExpiredError("%s answered %d" % (place_of(url), status))
         if status in (401, 403):
             raise _no_access(self.name, url, status, code, bool(self._token))
         if status in (404, 410):
             raise TransferError("missing", "%s answered %d for %s" % (place_of(url), status, self.name))
         if status in (408, 416, 425, 429) or status >= 500:
-            raise Again("%s answered %d" % (place_of(url), status), after, alive=state == "running")
+            raise RetryError("%s answered %d" % (place_of(url), status), after, alive=state == "running")
         raise TransferError("network", "%s answered %d" % (place_of(url), status))
 
 
 def _no_access(name: str, url: str, status: int, code: str, with_token: bool) -> TransferError:
     what = "%s: access refused by %s (%d%s)" % (name, origin_of(url)[1], status, " " + code if code else "")
     if code == "GatedRepo":
-        return TransferError("refused", what, "accept the model's terms on its page, with the account of the token")
+        return TransferError(
+            "refused", what, "accept the model's terms on its page, with the account of the token"
+        )
     if with_token:
-        return TransferError("refused", what, "use a token that may read this repository (HF_TOKEN or `hf auth login`)")
+        return TransferError(
+            "refused", what, "use a token that may read this repository (HF_TOKEN or `hf auth login`)"
+        )
     return TransferError("refused", what, "set HF_TOKEN or run `hf auth login`: the repository needs a token")
 
 

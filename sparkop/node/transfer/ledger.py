@@ -6,12 +6,18 @@ import fcntl
 import json
 import os
 import threading
-from typing import Any, Dict, Iterator, Mapping, Optional
 from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Mapping, Optional
 
 from .files import File
 
-_STAT = (("device", "st_dev"), ("inode", "st_ino"), ("size", "st_size"), ("mtime_ns", "st_mtime_ns"), ("ctime_ns", "st_ctime_ns"))
+_STAT = (
+    ("device", "st_dev"),
+    ("inode", "st_ino"),
+    ("size", "st_size"),
+    ("mtime_ns", "st_mtime_ns"),
+    ("ctime_ns", "st_ctime_ns"),
+)
 
 
 def sync_folder(path: str) -> None:
@@ -50,7 +56,7 @@ def read_json(path: str) -> Dict[str, Any]:
 
 
 class Ledger:
-    """``STATE/ledger/weights.json``. Several processes may use it: each change reads the file anew under a lock."""
+    """``STATE/ledger/weights.json``, for several processes: each change reads it anew, under a lock."""
 
     def __init__(self, state: str) -> None:
         self._path = os.path.join(state, "ledger", "weights.json")

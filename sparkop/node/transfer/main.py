@@ -1,7 +1,7 @@
-"""Commands: ``python3 transfer.pyz COMMAND STATE``, a JSON request on standard input, a JSON answer on standard output.
+"""Commands: ``python3 transfer.pyz COMMAND STATE``; a JSON request comes in, a JSON answer goes out.
 
-``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced command
-of an ssh key), ``release`` (page cache of the files of a folder), ``key``, ``know``, ``authorise``, ``forbid``.
+``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced
+command of an ssh key), ``release`` (page cache of files), ``key``, ``know``, ``authorise``, ``forbid``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, IO, Optional
+from contextlib import suppress
+from typing import IO, Any, Callable, Dict, Optional
 
 from . import peering, serve
 from .files import TransferError, parse_file, parse_job
@@ -184,10 +185,8 @@ def _end(state: str, name: str) -> bool:
             text = file.read()
         if not asked and text.isdigit():
             asked = True
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(int(text), signal.SIGTERM)
-            except ProcessLookupError:
-                pass
         time.sleep(0.05)
 
 

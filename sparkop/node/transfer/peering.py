@@ -24,7 +24,9 @@ def make_key(state: str, comment: str) -> Dict[str, Any]:
         try:
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise TransferError("place", "ssh-keygen failed: %s" % error, "install the OpenSSH client") from None
+            raise TransferError(
+                "place", "ssh-keygen failed: %s" % error, "install the OpenSSH client"
+            ) from None
     with open(path + ".pub") as file:
         return {"public": file.read().strip(), "path": path}
 
@@ -50,7 +52,9 @@ def host_keys() -> List[str]:
 
 def know_hosts(state: str, lines: List[str]) -> None:
     """The keys by which this node recognises the one that it copies from."""
-    write_whole(os.path.join(state, "transfer", "known_hosts"), "".join(line + "\n" for line in lines).encode())
+    write_whole(
+        os.path.join(state, "transfer", "known_hosts"), "".join(line + "\n" for line in lines).encode()
+    )
 
 
 def authorise(state: str, public: str) -> None:
@@ -78,7 +82,9 @@ def _edit(comment: str, line: "str | None") -> None:
                 before = file.read()
         except FileNotFoundError:
             before = ""
-        kept = [old for old in before.splitlines() if not (old.endswith(" " + comment) and "sparkop" in comment)]
+        kept = [
+            old for old in before.splitlines() if not (old.endswith(" " + comment) and "sparkop" in comment)
+        ]
         after = "".join(old + "\n" for old in kept + ([line] if line else []))
         if after != before:
             write_whole(path, after.encode("utf-8", "surrogateescape"), mode=0o600)

@@ -14,8 +14,8 @@ from .ledger import sync_folder, write_whole
 class Place:
     """Paths of files. ``hub`` (``commit``, ``reference``) makes it the hub cache layout.
 
-    There the bytes are ``blobs/<hash>`` and ``snapshots/<commit>/<path>`` is a link to them, as an engine with
-    HF_HUB_OFFLINE=1 expects.
+    There the bytes are ``blobs/<hash>`` and ``snapshots/<commit>/<path>`` is a link to them, as an engine
+    with HF_HUB_OFFLINE=1 expects.
     """
 
     def __init__(self, directory: str, hub: Optional[Mapping[str, str]]) -> None:
@@ -61,7 +61,9 @@ class Place:
         """Make the folders. Raises TransferError when the user of this node can't write there."""
         folders = {os.path.dirname(self.target(file)) for file in files} | {self.root}
         if self.hub:
-            folders |= {os.path.dirname(self.shown(file.path)) for file in files} | {os.path.join(self.root, "refs")}
+            folders |= {os.path.dirname(self.shown(file.path)) for file in files} | {
+                os.path.join(self.root, "refs")
+            }
         for folder in sorted(folders):
             try:
                 os.makedirs(folder, exist_ok=True)
@@ -73,7 +75,9 @@ class Place:
                 raise _owned(folder)
         for file in files:
             if os.path.isdir(self.target(file)):
-                raise TransferError("place", "%s is a folder, it should be a file" % self.target(file), "move it away")
+                raise TransferError(
+                    "place", "%s is a folder, it should be a file" % self.target(file), "move it away"
+                )
 
     def show(self, file: File) -> None:
         """Hub layout: the link by which engines find the blob."""
@@ -106,15 +110,21 @@ class Place:
             options = [os.path.join(folder, file.path), os.path.join(folder, "blobs", file.wanted[1])]
             snapshots = os.path.join(folder, "snapshots")
             if os.path.isdir(snapshots):
-                options += [os.path.join(snapshots, name, file.path) for name in sorted(os.listdir(snapshots))]
+                options += [
+                    os.path.join(snapshots, name, file.path) for name in sorted(os.listdir(snapshots))
+                ]
             if self.hub:
                 options.append(self.target(file))
             real = {os.path.realpath(option): None for option in options}
-            found += [path for path in real if _is_file(path, file.size) and path != os.path.realpath(self.shown(file.path))]
+            found += [
+                path
+                for path in real
+                if _is_file(path, file.size) and path != os.path.realpath(self.shown(file.path))
+            ]
         return found
 
     def free(self) -> "tuple[int, int]":
-        """Bytes and inodes that the user may still take; inodes -1 where the file system does not count them."""
+        """Bytes and inodes that the user may still take; inodes -1 where they are not counted."""
         figures = os.statvfs(self.root)
         return figures.f_bavail * figures.f_frsize, figures.f_favail if figures.f_files else -1
 
@@ -134,6 +144,7 @@ def _owned(path: str) -> TransferError:
     owner = os.stat(place).st_uid
     return TransferError(
         "place",
-        "%s can't be written: %s belongs to user %d and sparkop works as user %d" % (path, place, owner, os.getuid()),
+        "%s can't be written: %s belongs to user %d and sparkop works as user %d"
+        % (path, place, owner, os.getuid()),
         "on the node: sudo chown -R %d %s" % (os.getuid(), place),
     )

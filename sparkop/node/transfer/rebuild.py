@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Callable, List, Optional, Set
+from typing import Callable, List, Set
 
-from .blocks import Staging, Stopped
-from .files import Block, File, Piece
-from .hashing import CHUNK, hash_file, release_file
+from .blocks import Staging, StoppedError
+from .files import Block, File
+from .hashing import CHUNK, release_file
+from .place import Place
 
 RUN = 4
 """Blocks that are copied before they are synced and cut off: the extra room that is needed."""
@@ -22,15 +23,15 @@ Verified = Callable[[str, File], bool]
 
 
 def take_parts(
-    staging: Staging, find: Callable[[Piece], Optional[str]], remove: Callable[[Piece], None], verified: Verified,
-    *, keep: bool, stop: threading.Event,
-) -> None:  # fmt: skip
-    """Move what the local parts hold into the open staging file. ``verified(path, file)`` judges a whole part.
+    staging: Staging, place: Place, verified: Verified, *, keep: bool, stop: threading.Event
+) -> None:
+    """Move what the local parts hold into the open staging file.
 
-    With ``keep`` the parts are read and left alone. Raises OSError, Stopped.
+    ``verified(path, file)`` judges a whole part. With ``keep`` the parts are read and left alone. Raises
+    OSError, StoppedError.
     """
     for number, piece in enumerate(staging.file.parts):
-        path = find(piece)
+        path = place.part(piece)
         if path is None:
             continue
         missing = {block.index for block in staging.missing()}
@@ -43,24 +44,32 @@ def take_parts(
         if usable:
             _drain(staging, path, blocks, missing, size, keep, stop)
             if not keep:
-                remove(piece)
+                place.remove_part(piece)
 
 
 def _is_ours(blocks: List[Block], missing: Set[int], size: int) -> bool:
     """The part was cut by us: it ends at a block, and everything behind is in the staging file."""
     behind = [block for block in blocks if block.piece_offset >= size]
-    return any(block.piece_offset == size for block in behind) and not missing & {block.index for block in behind}
+    return any(block.piece_offset == size for block in behind) and not missing & {
+        block.index for block in behind
+    }
 
 
 def _drain(
-    staging: Staging, path: str, blocks: List[Block], missing: Set[int], size: int, keep: bool, stop: threading.Event
+    staging: Staging,
+    path: str,
+    blocks: List[Block],
+    missing: Set[int],
+    size: int,
+    keep: bool,
+    stop: threading.Event,
 ) -> None:
     todo = [block for block in blocks if block.piece_offset + block.length <= size]
     handle = os.open(path, os.O_RDONLY if keep else os.O_RDWR)
     try:
         while todo:
             if stop.is_set():
-                raise Stopped
+                raise StoppedError
             run, todo = todo[-RUN:], todo[:-RUN]
             fresh = [block for block in run if block.index in missing]
             for block in fresh:
@@ -86,8 +95,3 @@ def _copy(staging: Staging, handle: int, block: Block) -> None:
             raise OSError("a part became shorter while it was read")
         staging.write(block.offset + done, buffer[:count])
         done += count
-
-
-def part_is_good(path: str, part: File) -> bool:
-    """Its hash is the published one."""
-    return hash_file(path, part).matches()

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, Mapping, Optional
 
-from .blocks import Staging, Stopped
+from .blocks import Staging, StoppedError
 from .fetch import Fetch, as_transfer_error
 from .files import File, Job, TransferError, part_of
 from .hashing import FileHash, hash_file, looks_like_pointer, read_header, release_file
@@ -37,7 +37,7 @@ class Run:
         self.status.begin()
         try:
             self._work()
-        except Stopped:
+        except StoppedError:
             self.status.end("cancelled")
             return False
         except TransferError as error:
@@ -68,9 +68,11 @@ class Run:
             self._finish()
         if job.kind == "verify" and self.status.bad:
             names = ", ".join(sorted(self.status.bad)[:3])
-            raise TransferError("content", "%d of the files are not as published: %s" % (len(self.status.bad), names))
+            raise TransferError(
+                "content", "%d of the files are not as published: %s" % (len(self.status.bad), names)
+            )
 
-    # What is here already -------------------------------------------------------------------------------
+    # What is here already
 
     def _look(self) -> List[File]:
         """Verify what lies in its place; returns the files that have to be made."""
@@ -87,10 +89,9 @@ class Run:
                 missing.append(file)
                 self.status.dropped(file.path, self._flaw(path, file))
         with ThreadPoolExecutor(HASHERS) as pool:
-            verdicts = list(pool.map(self._is_good, doubtful))
-        if self._stop.is_set():
-            raise Stopped
-        return missing + [file for file, good in zip(doubtful, verdicts) if not good]
+            bad = pool.map(lambda file: None if self._is_good(file) else file, doubtful)
+            missing += [file for file in bad if file is not None]
+        return missing
 
     def _flaw(self, path: str, file: File) -> Optional[str]:
         if not os.path.lexists(path):
@@ -118,7 +119,7 @@ class Run:
     def _hash(self, path: str, file: File) -> Optional[Dict[str, str]]:
         """Hashes of good bytes, which are then in the ledger; None for others."""
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
         before = os.stat(path)
         self.status.at(file.path, file.size, 0)
         try:
@@ -136,9 +137,9 @@ class Run:
     def _count(self, count: int) -> None:
         self.status.hashed(count)
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
 
-    # Bytes from elsewhere on this node --------------------------------------------------------------------
+    # Bytes from elsewhere on this node
 
     def _adopt(self, files: List[File]) -> List[File]:
         """Use verified copies in other layouts; returns what is still to be fetched."""
@@ -160,7 +161,7 @@ class Run:
         self.status.dropped(file.path)
         return False
 
-    # Fetching -----------------------------------------------------------------------------------------------
+    # Fetching
 
     def _check_space(self, files: List[File]) -> None:
         need = 0
@@ -178,7 +179,9 @@ class Run:
                 "free %d bytes there, or choose another path" % (need - free),
             )  # fmt: skip
         if 0 <= inodes < 3 * len(files):
-            raise TransferError("space", "%d inodes are free in %s" % (inodes, self._place.root), "remove files there")
+            raise TransferError(
+                "space", "%d inodes are free in %s" % (inodes, self._place.root), "remove files there"
+            )
 
     def _fetch(self, files: List[File]) -> None:
         for file in files:
@@ -192,19 +195,21 @@ class Run:
         staging = self._place.staging(file)
         staging.open()
         try:
-            take_parts(
-                staging, self._place.part, self._place.remove_part, lambda path, part: self._hash(path, part) is not None,
-                keep=self._job.keep_parts, stop=self._stop,
-            )  # fmt: skip
+            take_parts(staging, self._place, self._is_good_part, keep=self._job.keep_parts, stop=self._stop)
         finally:
             staging.close()
+
+    def _is_good_part(self, path: str, part: File) -> bool:
+        hashes = self._hash(path, part)
+        self.status.dropped(part.path)
+        return hashes is not None
 
     def _publish(self, file: File, staging: Staging, hashes: Mapping[str, str]) -> None:
         status = staging.publish()
         self._ledger.record(staging.target, status, hashes)
         self._place.show(file)
 
-    # The end ---------------------------------------------------------------------------------------------------
+    # The end
 
     def _finish(self) -> None:
         """Links, references, leftovers, and what only the whole can show."""
@@ -215,7 +220,9 @@ class Run:
                     if self._place.part(piece):
                         self._place.remove_part(piece)
         self._place.set_reference()
-        self.status.problems.extend(checkpoint_problems(self._place.shown_root, [file.path for file in self._job.files]))
+        self.status.problems.extend(
+            checkpoint_problems(self._place.shown_root, [file.path for file in self._job.files])
+        )
         for file in self._job.files:
             release_file(self._place.find(file))
 
@@ -266,10 +273,16 @@ def _index_problems(folder: str, path: str, tensors: Mapping[str, List[str]]) ->
     try:
         with open(os.path.join(folder, path), "rb") as file:
             weight_map = json.load(file)["weight_map"]
-        wanted = [(str(tensor), os.path.join(os.path.dirname(path), str(shard))) for tensor, shard in weight_map.items()]
+        wanted = [
+            (str(tensor), os.path.join(os.path.dirname(path), str(shard)))
+            for tensor, shard in weight_map.items()
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ["%s is no index of tensors" % path]
-    problems = ["%s is named in %s and missing" % (shard, path) for shard in sorted({s for _, s in wanted} - set(tensors))]
+    problems = [
+        "%s is named in %s and missing" % (shard, path)
+        for shard in sorted({s for _, s in wanted} - set(tensors))
+    ]
     known = {shard: set(names) for shard, names in tensors.items()}
     lost = [tensor for tensor, shard in wanted if shard in known and tensor not in known[shard]]
     if lost:

@@ -1,7 +1,7 @@
 """Hands files to other nodes: what is verified, and the durable blocks of what still arrives.
 
-The same requests are answered on a TCP port (for a fabric that the spec calls trusted; a bearer token is asked
-for) and on standard input and output, as the forced command of an ssh key (see ``peering.py``).
+The same requests are answered on a TCP port (for a fabric that the spec calls trusted; a bearer token is
+asked for) and on standard input and output, as the forced command of an ssh key (see ``peering.py``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import threading
 import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, BinaryIO, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
-from .blocks import Staging, read_list
+from .blocks import read_list
 from .files import Block, File, TransferError, parse_file
 from .ledger import agrees, read_json
 from .place import Place
@@ -46,12 +46,12 @@ class Shelf:
         return self._files.get(path)
 
     def source_state(self) -> str:
-        """What this node's own transfer does: ``running``, ``done``, ``failed``, ``cancelled`` or ``none``."""
+        """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled`` or ``none``."""
         phase = read_json(os.path.join(self._state, "transfer.json")).get("phase", "none")
         return str(phase) if phase in ("done", "failed", "cancelled", "none") else "running"
 
     def open(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
-        """A handle that holds the bytes from ``start`` on and how far (at most ``end``); None: not here yet."""
+        """A handle on the bytes from ``start`` on, and how far they go (to ``end``); None: not here yet."""
         path = self._place.find(file)
         if agrees(path, self._entries().get(os.path.realpath(path)), file):
             return os.open(path, os.O_RDONLY), end

@@ -96,7 +96,11 @@ class Status:
         with self._lock:
             self._document["phase"] = phase
             if error is not None:
-                self._document["error"] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+                self._document["error"] = {
+                    "kind": error.kind,
+                    "message": error.message,
+                    "remedy": error.remedy,
+                }
         self.write()
 
     def document(self) -> Dict[str, Any]:

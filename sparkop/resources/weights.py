@@ -1,0 +1,218 @@
+"""The checkpoint on every node: one node downloads it, the others copy it over the fabric, all is hashed.
+
+What is verified is read from the node's ledger by stat alone (see node/transfer). The work itself is a job
+that runs detached on the node; ``perform`` starts it, or finds it, and follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.errors import SparkopError
+from sparkop.hosts.base import Json
+from sparkop.hosts.document import Document, Weights
+from sparkop.node.transfer.files import File
+from sparkop.resources import hub
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.compare import human_bytes, unread
+from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
+from sparkop.resources.weights_files import Checkpoint, probe_file, shown_directory, wanted_files
+from sparkop.resources.weights_job import run_job
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+KIND = "weights"
+COPY_RATE = 400e6
+"""Bytes a second of a copy over the fabric, for estimates: what ssh streams moved between two Sparks."""
+NAMED = 3
+"""Files named in a cause; the rest is counted."""
+
+
+class WeightFiles:
+    """Absent, wrong or unverified files: fetched, copied or hashed."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Checkpoint:
+        """The hub's list of the pinned revision, from the controller's memory where it can."""
+        weights = spec.weights
+        try:
+            repository = hub.describe(
+                weights.repository,
+                weights.revision,
+                endpoint=hub.endpoint_of(weights.endpoint),
+                manifest=weights.manifest,
+            )
+            return Checkpoint(repository, wanted_files(repository, weights))
+        except SparkopError as error:
+            return Checkpoint(None, error=error)
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        if not isinstance(outside, Checkpoint) or outside.revision is None:
+            return {}
+        directory = shown_directory(spec, node, outside.revision)
+        files = [probe_file(file) for file in outside.files]
+        return {"weights": {"directory": directory, "files": files}, "disk": [directory]}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        checkpoint = desired.outside.get(KIND)
+        if not isinstance(checkpoint, Checkpoint) or checkpoint.repository is None:
+            return _not_listed(desired, checkpoint)
+        found: dict[str, Weights] = {}
+        unknown: list[Unknown] = []
+        for node in desired.nodes.values():
+            document = observed.documents[node.name]
+            if document.weights is None:
+                unknown.append(unread(document, KIND, node.name, KIND))
+            else:
+                found[node.name] = document.weights
+        plan = _Plan(desired, observed, checkpoint, found)
+        plan.make()
+        return Difference(tuple(plan.operations), tuple(plan.blockers), tuple(unknown))
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        run_job(operation, context.of(operation))
+
+
+def _not_listed(desired: Desired, checkpoint: object) -> Difference:
+    error = checkpoint.error if isinstance(checkpoint, Checkpoint) else None
+    weights = desired.spec.weights
+    cause = Cause(
+        "weights.repository", error.message if error else "not read", f"the files of {weights.repository}"
+    )
+    remedy = (error.remedy if error else None) or "try again"
+    if error is not None and error.cause:
+        remedy = f"{remedy} ({error.cause})"
+    return Difference(blockers=(Blocker(desired.head, KIND, cause, remedy),))
+
+
+class _Plan:
+    """Who fetches what from where. Filled by `make`."""
+
+    def __init__(
+        self, desired: Desired, observed: Observed, checkpoint: Checkpoint, found: Mapping[str, Weights]
+    ) -> None:
+        self._desired = desired
+        self._observed = observed
+        self._checkpoint = checkpoint
+        self._found = found
+        self.operations: list[Operation] = []
+        self.blockers: list[Blocker] = []
+
+    def make(self) -> None:
+        """Plan every node that was read and is not complete, in the spec's order."""
+        spec = self._desired.spec
+        incomplete = [name for name, weights in self._found.items() if not weights.complete]
+        if not incomplete:
+            return
+        if spec.weights.distribution == "direct":
+            for name in incomplete:
+                self._add(Action.DOWNLOAD, name)
+            return
+        source = self._source()
+        if source is None:
+            return
+        if source in incomplete:
+            self._add(Action.DOWNLOAD, source)
+        previous = source
+        for name in incomplete:
+            if name != source:
+                if spec.weights.distribution == "shared":
+                    self._add(Action.RECORD, name, after=source)
+                else:
+                    self._copy(name, previous)
+                previous = name
+
+    def _source(self) -> str | None:
+        """A node that has everything, else the one that downloads; None when that was not read."""
+        downloader = self._desired.spec.weights.download_on or self._desired.head
+        complete = [name for name, weights in self._found.items() if weights.complete]
+        if downloader in complete or not complete:
+            return downloader if downloader in self._found else None
+        return complete[0]
+
+    def _copy(self, name: str, source: str) -> None:
+        for node in (source, name):
+            facts = self._desired.nodes[node].facts
+            if facts is None or facts.fabric is None:
+                cause = Cause(
+                    "weights.distribution", "no fabric address", f"a copy from {source} over the fabric"
+                )
+                self.blockers.append(
+                    Blocker(node, KIND, cause, "mend the fabric, or set weights.distribution: direct")
+                )
+                return
+        self._add(Action.COPY, name, source=source)
+
+    def _add(self, action: Action, name: str, *, source: str | None = None, after: str | None = None) -> None:
+        node, weights = self._desired.nodes[name], self._found[name]
+        needed = bytes_to_come(self._checkpoint.files, weights)
+        cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
+        full = self._no_room(node, self._observed.documents[name], needed)
+        if full is not None:
+            self.blockers.append(full)
+            return
+        seconds = needed / COPY_RATE if source else 0.0
+        needs = [o.key for o in self.operations if after is not None and o.node == after]
+        parameters = {"from": source} if source else {}
+        self.operations.append(
+            Operation(action, name, KIND, cause, Cost(needed, seconds), tuple(needs), parameters)
+        )
+
+    def _wanted(self) -> str:
+        checkpoint = self._checkpoint
+        commit = (checkpoint.revision or "")[:12]
+        return f"{len(checkpoint.files)} files, {human_bytes(checkpoint.size)}, of {commit}, verified"
+
+    def _no_room(self, node: DesiredNode, document: Document, needed: int) -> Blocker | None:
+        spec = self._desired.spec
+        place = shown_directory(spec, spec.nodes[node.index], self._checkpoint.revision or "")
+        disk = (document.disk or {}).get(place)
+        if disk is None or not needed:
+            return None  # the node looks again before it starts
+        needed -= _in_staging(document)
+        inodes = 3 * len(self._checkpoint.files)
+        if needed <= disk.free and not 0 < disk.inodes_free < inodes:
+            return None
+        short = f"{human_bytes(disk.free)} free" if needed > disk.free else f"{disk.inodes_free} inodes free"
+        wanted = human_bytes(needed) if needed > disk.free else f"{inodes} inodes"
+        return Blocker(
+            node.name,
+            KIND,
+            Cause("disk", f"{short} at {disk.path}", f"{wanted} still to come"),
+            f"make room on {node.name}, or set weights.path to a larger disk",
+        )
+
+
+def bytes_to_come(files: tuple[File, ...], weights: Weights) -> int:
+    """Bytes of the files that are missing or wrong; those that only have to be hashed cost none."""
+    absent = {*weights.missing, *weights.wrong}
+    return sum(file.size for file in files if file.path in absent)
+
+
+def _in_staging(document: Document) -> int:
+    """Bytes of unfinished files that an earlier run has left."""
+    status = (document.state or {}).get("transfer.json")
+    if not isinstance(status, Mapping) or status.get("phase") == "done":
+        return 0
+    active: Mapping[str, Any] = status.get("active") or {}
+    return sum(int(item.get("done", 0)) for item in active.values())
+
+
+def _state_of(weights: Weights, total: int) -> str:
+    """``3 of 9 files verified; missing a, b and 2 more; wrong c``."""
+    if not weights.exists:
+        return "absent"
+    parts = [f"{weights.verified} of {total} files verified"]
+    for word, names in (
+        ("missing", weights.missing),
+        ("wrong", weights.wrong),
+        ("unverified", weights.unverified),
+    ):
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            parts.append(f"{word} {', '.join(names[:NAMED])}{more}")
+    return "; ".join(parts)

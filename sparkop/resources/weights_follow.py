@@ -1,0 +1,76 @@
+"""Follows a transfer that runs by itself on a node, through its status file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkop.errors import SparkopError
+from sparkop.hosts.base import ReadableHost
+from sparkop.resources.base import Clock
+from sparkop.resources.compare import human_seconds
+
+ENDED = ("done", "failed", "cancelled")
+POLL = 0.5
+"""Seconds between two looks at the status file; the program writes it twice a second."""
+SILENT = 15.0
+"""Seconds without a change after which the process is looked for."""
+
+Status = Mapping[str, Any]
+Tell = Callable[[Status], None]
+
+
+def read_status(host: ReadableHost, state: str) -> Status:
+    """The status of the node's last transfer; empty when there was none."""
+    data = host.read_file(f"{state}/transfer.json")
+    try:
+        document = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def follow(
+    host: ReadableHost,
+    state: str,
+    identity: str,
+    *,
+    clock: Clock,
+    stopped: Callable[[], bool],
+    tell: Tell,
+    revive: Callable[[], bool],
+) -> Status:
+    """Until the transfer ``identity`` ends; returns its last status.
+
+    ``revive`` is called when the status has stood still: True when the process is there, or was started
+    again. Raises SparkopError when it is not; returns early when ``stopped()``.
+    """
+    sequence, moved_at = -1, clock.monotonic()
+    while True:
+        status = read_status(host, state)
+        if status.get("id") == identity:
+            if status.get("phase") in ENDED:
+                return status
+            tell(status)
+        if status.get("sequence", 0) != sequence:
+            sequence, moved_at = status.get("sequence", 0), clock.monotonic()
+        elif clock.monotonic() - moved_at > SILENT:
+            if not revive():
+                raise SparkopError("the transfer has ended without a word", node=host.name)
+            moved_at = clock.monotonic()
+        if stopped():
+            return status
+        clock.sleep(POLL)
+
+
+def progress_text(status: Status) -> str:
+    """``3 of 9 files, 12 min left: model-00002.safetensors``."""
+    files = status.get("files") or {}
+    text = f"{files.get('done', 0)} of {files.get('total', 0)} files"
+    if status.get("phase") == "checking":
+        text = f"checking what is there, {text}"
+    elif status.get("remaining") is not None:
+        text += f", {human_seconds(float(status['remaining']))} left"
+    active = sorted(status.get("active") or {})
+    return f"{text}: {active[0]}" if active else text
