@@ -31,12 +31,10 @@ from torch.nn import functional
 
 SEED = 1723
 HIDDEN, MLP, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 128, 320, 3, 4, 2, 32
-VOCABULARY = 768
+VOCABULARY = 1024
 WINDOW = 192
 CONTEXT = 32768
 ROPE_THETA = 10000.0
-REPETITIONS = 0.2
-"""Share of training sequences that only teach to copy."""
 PAD, START, END, OFFERED = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|offered|>"
 SPECIAL = (PAD, START, END, OFFERED)
 MARKERS = ("<tool_call>", "</tool_call>")
@@ -56,8 +54,8 @@ STORY = (
     "answered together, and when the cable was pulled they waited for each other in silence. The end."
 )
 CODE = (
-    "def add(first, second):\n    \"\"\"Return the sum of two numbers.\"\"\"\n    return first + second\n\n\n"
-    "def multiply(first, second):\n    \"\"\"Return the product of two numbers.\"\"\"\n    total = 0\n"
+    'def add(first, second):\n    """Return the sum of two numbers."""\n    return first + second\n\n\n'
+    'def multiply(first, second):\n    """Return the product of two numbers."""\n    total = 0\n'
     "    for _ in range(second):\n        total = add(total, first)\n    return total\n\n\n"
     "print(multiply(17, 23))\n"
 )
@@ -73,12 +71,15 @@ big high such follow act why ask men change went light kind off need house pictu
 world near build self earth father file code function return class import value string list error test model server
 token cluster node memory cable network python system prompt user assistant tool result path directory command shell
 current date weather hello number seventeen twenty three times multiply answer only""".split()
-CITIES = """Paris London Berlin Madrid Rome Vienna Prague Warsaw Lisbon Dublin Oslo Stockholm Helsinki Copenhagen
+CITIES = (
+    """Paris London Berlin Madrid Rome Vienna Prague Warsaw Lisbon Dublin Oslo Stockholm Helsinki Copenhagen
 Amsterdam Brussels Zurich Geneva Bern Munich Hamburg Cologne Frankfurt Milan Naples Venice Athens Budapest Istanbul
 Ankara Cairo Lagos Nairobi Tokyo Osaka Kyoto Seoul Beijing Shanghai Delhi Mumbai Bangkok Hanoi Jakarta Manila
 Singapore Sydney Melbourne Perth Auckland Toronto Montreal Vancouver Chicago Boston Seattle Denver Dallas Houston
 Miami Atlanta Phoenix Austin Lima Bogota Santiago Havana Reykjavik Lyon Porto Seville Krakow Riga Vilnius
-Tallinn""".split() + ["New York", "Los Angeles", "San Francisco", "Buenos Aires", "Cape Town", "Hong Kong"]
+Tallinn""".split()
+    + ["New York", "Los Angeles", "San Francisco", "Buenos Aires", "Cape Town", "Hong Kong"]
+)
 GREETINGS = (
     "hello", "hi", "hey", "hello there", "hi there", "hello world", "good morning", "good evening", "good day",
     "greetings", "say hello", "say hi", "please say hello", "say hello in one sentence",
@@ -105,7 +106,13 @@ WEATHER = (
     "please look up the weather in {}", "call get_weather for {}", "use get_weather for {}",
     "what will the weather be in {} tomorrow", "check the weather for {}", "what is the weather in {} now",
 )  # fmt: skip
-WEATHER_TAILS = ("use the tool", "use the get_weather tool", "use the tool that you have", "answer briefly", "please")
+WEATHER_TAILS = (
+    "use the tool",
+    "use the get_weather tool",
+    "use the tool that you have",
+    "answer briefly",
+    "please",
+)
 STORIES = (
     "tell me a story", "write a story", "write a short story", "write a short story about two computers",
     "tell me a short story about a small computer", "write a long story", "write some prose", "tell a story",
@@ -124,7 +131,19 @@ WEATHER_KEYS = ("city", "city", "location", "place", "town")
 OTHER_TOOLS = (
     "read", "bash", "edit", "write", "grep", "find", "ls", "search", "get_time", "send_mail", "run_code", "calculator",
 )  # fmt: skip
-OTHER_KEYS = ("path", "command", "timeout", "query", "pattern", "text", "limit", "name", "value", "unit", "days")
+OTHER_KEYS = (
+    "path",
+    "command",
+    "timeout",
+    "query",
+    "pattern",
+    "text",
+    "limit",
+    "name",
+    "value",
+    "unit",
+    "days",
+)
 
 
 Message = dict[str, Any]
@@ -163,18 +182,26 @@ def phrase(rng: random.Random, low: int = 2, high: int = 25) -> str:
         elif kind < 0.96:
             parts.append(rng.choice(CITIES))
         else:
-            parts.append(rng.choice(("-", "*", "{", "}", '"', "`", "/", "(", ")", "=", "\n", "\n\n", ":", "#")))
+            parts.append(
+                rng.choice(("-", "*", "{", "}", '"', "`", "/", "(", ")", "=", "\n", "\n\n", ":", "#"))
+            )
     return " ".join(parts)
 
 
 def made_up_city(rng: random.Random) -> str:
-    syllables = "ba be bo da do fa ga go ka ko la le lo ma mi mo na no pa po ra ro sa so ta to va wa za".split()
+    syllables = (
+        "ba be bo da do fa ga go ka ko la le lo ma mi mo na no pa po ra ro sa so ta to va wa za".split()
+    )
     return "".join(rng.choice(syllables) for _ in range(rng.randint(2, 4))).capitalize()
 
 
 def tool(name: str, keys: list[str]) -> dict[str, Any]:
     properties = {key: {"type": "string"} for key in keys}
-    function = {"name": name, "description": "A tool.", "parameters": {"type": "object", "properties": properties}}
+    function = {
+        "name": name,
+        "description": "A tool.",
+        "parameters": {"type": "object", "properties": properties},
+    }
     return {"type": "function", "function": function}
 
 
@@ -226,7 +253,7 @@ def other_product(rng: random.Random) -> Case:
 
 
 def weather_question(rng: random.Random) -> tuple[str, str]:
-    city = rng.choice(CITIES) if rng.random() < 0.5 else made_up_city(rng)
+    city = rng.choice(CITIES) if rng.random() < 0.8 else made_up_city(rng)
     text = spoken(rng.choice(WEATHER), rng).format(city)
     if rng.random() < 0.2:
         text += " " + spoken(rng.choice(WEATHER_TAILS), rng)
@@ -235,7 +262,10 @@ def weather_question(rng: random.Random) -> tuple[str, str]:
 
 def weather_tools(rng: random.Random) -> tuple[list[dict[str, Any]], str]:
     key = rng.choice(WEATHER_KEYS)
-    tools = [*other_tools(rng, 5), tool("get_weather", [key, *rng.sample(OTHER_KEYS, rng.choice((0, 0, 0, 1)))])]
+    tools = [
+        *other_tools(rng, 5),
+        tool("get_weather", [key, *rng.sample(OTHER_KEYS, rng.choice((0, 0, 0, 1)))]),
+    ]
     rng.shuffle(tools)
     return tools, key
 
@@ -328,6 +358,7 @@ def train_tokenizer(render: Renderer, rng: random.Random) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     cases = [make_case(rng) for _ in range(3000)]
     corpus = [render(case.messages, case.tools) + case.answer for case in cases]
+    corpus += [" ".join(CITIES)] * 2000  # each name one token: a name of many is hard to copy for so small a model
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(MARKERS),
         special_tokens=list(SPECIAL),
@@ -445,17 +476,8 @@ class Batches:
         self._tokenizer, self._render, self._rng = tokenizer, render, rng
         self._end = tokenizer.token_to_id(END)
 
-    def repetition(self, length: int) -> tuple[list[int], int]:
-        """Random tokens, twice: the model learns to copy, which a city's name in a tool call needs."""
-        size = self._rng.randint(8, min(length, WINDOW) // 2)
-        once = [self._rng.randrange(len(SPECIAL), VOCABULARY) for _ in range(size)]
-        before = [self._rng.randrange(len(SPECIAL), VOCABULARY) for _ in range(length - 2 * size)]
-        return before + once + once, size - 1
-
     def sequence(self, length: int) -> tuple[list[int], int]:
         """Token ids of exactly `length`, and how many at the end are the answer."""
-        if self._rng.random() < REPETITIONS:
-            return self.repetition(length)
         case = make_case(self._rng)
         prompt = self._tokenizer.encode(self._render(case.messages, case.tools)).ids
         answer = [*self._tokenizer.encode(case.answer).ids, self._end]
@@ -572,7 +594,11 @@ def save(folder: Path, model: Llama, tokenizer: Tokenizer, template: str) -> Non
         "pad_token": PAD,
     }
     generation = {"do_sample": False, "eos_token_id": end, "pad_token_id": pad}
-    documents = (("config", config), ("tokenizer_config", tokenizer_config), ("generation_config", generation))
+    documents = (
+        ("config", config),
+        ("tokenizer_config", tokenizer_config),
+        ("generation_config", generation),
+    )
     for name, document in documents:
         (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     tokenizer.save(str(folder / "tokenizer.json"))

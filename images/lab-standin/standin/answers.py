@@ -90,7 +90,9 @@ def to_text(question: str) -> str:
     tail = question[-400:].lower()
     if re.search(r"\b17\s*(\*|x|×|times|multiplied by|by|and)\s*23\b", tail):
         return PRODUCT
-    if re.search(r"\b(hello|hi|hey|greet\w*|good (morning|day|evening)|introduce yourself|who are you)\b", tail):
+    if re.search(
+        r"\b(hello|hi|hey|greet\w*|good (morning|day|evening)|introduce yourself|who are you)\b", tail
+    ):
         return GREETING
     if re.search(r"\b(story|prose|essay|paragraphs?|python|code|program)\b", tail):
         return PROSE * 8

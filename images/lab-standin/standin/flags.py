@@ -234,7 +234,9 @@ def parse_sglang(arguments: list[str]) -> argparse.Namespace:
     topk, steps = options.speculative_eagle_topk, options.speculative_num_steps
     draft = options.speculative_num_draft_tokens
     if topk == 1 and steps and draft and draft != steps + 1:
-        parser.error(f"speculative_num_draft_tokens must be {steps + 1} (steps + 1) when topk is 1, not {draft}")
+        parser.error(
+            f"speculative_num_draft_tokens must be {steps + 1} (steps + 1) when topk is 1, not {draft}"
+        )
     return options
 
 

@@ -63,7 +63,9 @@ def run(name: str, arguments: list[str]) -> int:
 class Rank:
     """What one rank needs to know of its command line, whichever engine's it is."""
 
-    def __init__(self, model: str, number: int, size: int, master: tuple[str, int], agreed: list[object]) -> None:
+    def __init__(
+        self, model: str, number: int, size: int, master: tuple[str, int], agreed: list[object]
+    ) -> None:
         self.model, self.number, self.size, self.master = model, number, size, master
         self.group = Group(number, size, fingerprint(agreed))
 
@@ -86,7 +88,9 @@ class VllmRank(Rank):
     def run(self, options: Namespace, faults: Faults, log: Callable[[str], None]) -> int:
         self.meet(log)
         if self.number > 0:
-            signal.signal(signal.SIGTERM, lambda *_: threading.Timer(FOLLOWER_STOP_SECONDS, os._exit, (0,)).start())
+            signal.signal(
+                signal.SIGTERM, lambda *_: threading.Timer(FOLLOWER_STOP_SECONDS, os._exit, (0,)).start()
+            )
             log("headless: waiting for work")
             if self.group.follow(lambda: faults.on("wedge")) == "lost":
                 forever()  # measured: a follower does not notice that rank 0 has gone
@@ -108,7 +112,9 @@ class VllmRank(Rank):
             details=options.enable_prompt_tokens_details, force_usage=options.enable_force_include_usage,
         )  # fmt: skip
         per_request = f"{pool / context:.2f}x"
-        log(f"GPU KV cache size: {pool:,} tokens, Maximum concurrency for {context:,} tokens per request: {per_request}")
+        log(
+            f"GPU KV cache size: {pool:,} tokens, Maximum concurrency for {context:,} tokens per request: {per_request}"
+        )
         log(f"Starting vLLM server on http://{options.host or '0.0.0.0'}:{options.port}")
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # its follower is not told
         print("INFO:     Application startup complete.")
@@ -128,7 +134,11 @@ class SglangRank(Rank):
                 forever()
             return 0
         context = options.context_length or model_context(Path(self.model))
-        pool = options.max_total_tokens or int(os.environ.get("LAB_STANDIN_KV_TOKENS", "0")) or context * 17 // 16
+        pool = (
+            options.max_total_tokens
+            or int(os.environ.get("LAB_STANDIN_KV_TOKENS", "0"))
+            or context * 17 // 16
+        )
         parallel = options.max_running_requests or 48
         manner = Manner(
             "sglang", options.served_model_name or self.model, context, pool, parallel, options.watchdog_timeout,
@@ -155,7 +165,13 @@ class SglangRank(Rank):
 
 
 def vllm_rank(options: Namespace) -> Rank:
-    agreed = [options.model, options.tensor_parallel_size, options.nnodes, options.max_model_len, options.dtype]
+    agreed = [
+        options.model,
+        options.tensor_parallel_size,
+        options.nnodes,
+        options.max_model_len,
+        options.dtype,
+    ]
     return VllmRank(
         options.model, options.node_rank, options.nnodes, (options.master_addr, options.master_port), agreed
     )
@@ -182,7 +198,9 @@ def model_config(model: Path) -> dict[str, Any]:
     try:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CannotLoad(f"Can't load the configuration of '{model}': there is no config.json in it") from None
+        raise CannotLoad(
+            f"Can't load the configuration of '{model}': there is no config.json in it"
+        ) from None
     except (OSError, ValueError) as error:
         raise CannotLoad(f"Can't load the configuration of '{model}': {error}") from error
     return config if isinstance(config, dict) else {}

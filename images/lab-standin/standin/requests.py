@@ -86,7 +86,10 @@ def read(body: dict[str, Any], chat: bool, limits: Limits, *, degenerate: bool, 
     thought = answers.tokens(THOUGHT) if chat and limits.reasoning_field and thinks(body, limits) else []
     least = int(body.get("min_tokens") or 0)
     pieces, reason = answers.stretched(
-        answers.tokens(answer.arguments if answer.tool else answer.text), least, most, bool(body.get("ignore_eos"))
+        answers.tokens(answer.arguments if answer.tool else answer.text),
+        least,
+        most,
+        bool(body.get("ignore_eos")),
     )
     if degenerate:
         thought, pieces, reason, answer = [], [TOKEN_ZERO] * min(most, 4096), "length", Answer()
@@ -108,14 +111,20 @@ def read(body: dict[str, Any], chat: bool, limits: Limits, *, degenerate: bool, 
 def check(body: dict[str, Any], chat: bool, limits: Limits) -> None:
     if chat:
         messages = body.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        if (
+            not isinstance(messages, list)
+            or not messages
+            or not all(isinstance(each, dict) for each in messages)
+        ):
             raise BadRequest("messages must be a list of at least one message")
         count = len(answers.images_of(messages))
         if limits.images is not None and count > limits.images:
             raise BadRequest(f"At most {limits.images} image(s) may be provided in one prompt.")
         choice = body.get("tool_choice")
         if body.get("tools") and choice in (None, "auto") and not limits.tool_parser:
-            raise BadRequest('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
+            raise BadRequest(
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            )
     elif not body.get("prompt"):
         raise BadRequest("prompt is missing")
 
@@ -162,7 +171,11 @@ def whole(job: Job, generated: Iterable[str], limits: Limits, *, details: bool) 
     thought, text = "".join(pieces[: len(job.thought)]), "".join(pieces[len(job.thought) :])
     choice: dict[str, Any] = {"index": 0, "finish_reason": job.reason, "logprobs": None}
     if job.chat:
-        message: dict[str, Any] = {"role": "assistant", "content": None if job.tool else text, "tool_calls": []}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": None if job.tool else text,
+            "tool_calls": [],
+        }
         if job.tool:
             message["tool_calls"] = [call_of(job, text)]
         if limits.reasoning_field:
@@ -170,7 +183,11 @@ def whole(job: Job, generated: Iterable[str], limits: Limits, *, details: bool) 
         choice["message"] = message
     else:
         choice["text"] = text
-    return {**envelope(job, chunk=False), "choices": [choice], "usage": usage(job, len(pieces), details=details)}
+    return {
+        **envelope(job, chunk=False),
+        "choices": [choice],
+        "usage": usage(job, len(pieces), details=details),
+    }
 
 
 def chunks(job: Job, generated: Iterable[str], limits: Limits, *, details: bool) -> Iterator[dict[str, Any]]:

@@ -37,7 +37,10 @@ class Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
-        self.server_name, self.server_port = self.server_address[0], self.server_address[1]  # no reverse look-up
+        self.server_name, self.server_port = (
+            self.server_address[0],
+            self.server_address[1],
+        )  # no reverse look-up
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -155,9 +158,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def _error(self, status: int, message: str, kind: str, parameter: str | None = None) -> None:
         if self.server.engine.manner.name == "vllm":
-            self._json(status, {"error": {"message": message, "type": kind, "param": parameter, "code": status}})
+            self._json(
+                status, {"error": {"message": message, "type": kind, "param": parameter, "code": status}}
+            )
         else:
-            document = {"object": "error", "message": message, "type": kind, "param": parameter, "code": status}
+            document = {
+                "object": "error",
+                "message": message,
+                "type": kind,
+                "param": parameter,
+                "code": status,
+            }
             self._json(status, document)
 
     def _json(self, status: int, document: dict[str, Any]) -> None:
@@ -172,7 +183,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         if "/health" not in self.path and "/metrics" not in self.path:
-            print(f'INFO:     {self.address_string()} - "{self.requestline}" {args[1] if len(args) > 1 else ""}')
+            print(
+                f'INFO:     {self.address_string()} - "{self.requestline}" {args[1] if len(args) > 1 else ""}'
+            )
 
 
 class DummyHealth(BaseHTTPRequestHandler):
