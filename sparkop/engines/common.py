@@ -164,6 +164,16 @@ def options(settings: ContainerSettings) -> ContainerOptions:
     )
 
 
+def cpus(cpuset: str) -> set[int]:
+    """CPU numbers of a list such as ``5-9,15-19``; what is not a number or a range is left to Docker."""
+    found: set[int] = set()
+    for part in cpuset.split(","):
+        first, _, last = part.partition("-")
+        if first.strip().isdigit() and (not last or last.strip().isdigit()):
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
 def offline_environment(offline: bool) -> dict[str, str]:
     """No rank asks the hub."""
     return {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"} if offline else {}

@@ -70,3 +70,18 @@ def secrets_in(arguments: Iterable[str]) -> list[str]:
         for name in flags_in(arguments, {})
         if any(secret == name or (len(name) > 6 and secret.startswith(name)) for secret in KEY_FLAGS)
     ]
+
+
+def values_of(name: str, arguments: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
+    """The values of the last appearance of the flag ``name``; empty when it is not there or has none."""
+    values: list[str] = []
+    inside = False
+    for word in arguments:
+        found = flags_in([word], aliases)
+        if not found:
+            values += [word] if inside else []
+            continue
+        inside = found == [name]
+        if inside:
+            values = word.split("=", 1)[1:]
+    return values

@@ -1,0 +1,106 @@
+"""Rules for both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkop.engines import common, derived
+from sparkop.engines.rules import Breach, Facts, Rule, Severity
+from sparkop.engines.words import flags_in, secrets_in
+from sparkop.spec.models import ClusterSpec
+
+_NOT_THE_SECRET = ("api", "key")
+"""Where breaches that are about a secret point to: a refusal quotes the line that it is about."""
+
+
+def _key_in_arguments(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    for name in secrets_in(common.extra_arguments(spec, rank=0)):
+        yield Breach(_NOT_THE_SECRET, f"extra arguments have {name}")
+
+
+def _secret_in_environment(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    for name in common.SECRET_VARIABLES:
+        if name in spec.engine.environment:
+            yield Breach(_NOT_THE_SECRET, f"environment has {name}")
+
+
+def _second_config(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    if common.has_key(spec) and "--config" in flags_in(common.extra_arguments(spec, rank=0), {}):
+        yield Breach(("engine", "extraArgs"), "extra arguments have --config")
+
+
+def _exposed(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    if not common.has_key(spec) and spec.api.bind not in ("127.0.0.1", "localhost", "::1"):
+        yield Breach(("api", "key"), f"the API listens on {spec.api.bind} without a key")
+
+
+def _shards(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    shards, nodes = derived.tensor_parallel(spec), len(spec.nodes)
+    if shards % nodes:
+        yield Breach(("engine", "tensorParallel"), f"{shards} shards for {nodes} nodes")
+
+
+def _cpus(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    wanted = max(common.cpus(spec.engine.container.cpuset or ""), default=-1)
+    for fact in facts or ():
+        if fact.cpu_count is not None and wanted >= fact.cpu_count:
+            yield Breach(
+                ("engine", "container", "cpuset"),
+                f"CPU {wanted} is asked for, {fact.name} has 0 to {fact.cpu_count - 1}",
+            )
+
+
+RULES = (
+    Rule(
+        id="key.in-arguments",
+        applies_to="every engine",
+        reason="a secret among arguments shows in ps and docker inspect",
+        source="decision 10",
+        remedy="take it out, put the key into the key's file on the head and set api.key to generate: "
+        "an existing key is kept",
+        find=_key_in_arguments,
+        overridable=False,
+    ),
+    Rule(
+        id="key.in-environment",
+        applies_to="every engine",
+        reason="a secret in the environment shows in docker inspect",
+        source="decision 10",
+        remedy="take it out: the key reaches the engine by a file, and the ranks need no hub token",
+        find=_secret_in_environment,
+        overridable=False,
+    ),
+    Rule(
+        id="engine.second-config",
+        applies_to="every engine, with a key",
+        reason="the key reaches the engine by a --config file, and both engines refuse a second one",
+        source="vLLM 0.33 argparse_utils.py; SGLang 0.5.23 server_args.py",
+        remedy="write what is in that file as extraArgs",
+        find=_second_config,
+    ),
+    Rule(
+        id="engine.shards",
+        applies_to="every engine",
+        reason="each node holds the same number of shards",
+        source="vLLM 0.33 arg_utils.py; SGLang 0.5.23 server_args.py",
+        remedy="leave engine.tensorParallel out, or make it a multiple of the number of nodes",
+        find=_shards,
+    ),
+    Rule(
+        id="container.cpuset",
+        applies_to="every engine",
+        reason="Docker refuses a container that asks for a CPU that is not there",
+        source="docker run --cpuset-cpus",
+        remedy="name CPUs of this machine, or pin nothing with an empty text",
+        find=_cpus,
+    ),
+    Rule(
+        id="api.exposure",
+        applies_to="every engine",
+        reason="whoever reaches the port may use the model",
+        source="B16",
+        remedy="set api.key to generate, or api.bind to 127.0.0.1",
+        find=_exposed,
+        severity=Severity.WARNING,
+    ),
+)

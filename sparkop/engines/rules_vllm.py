@@ -1,0 +1,104 @@
+"""Rules for vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sparkop.engines import derived
+from sparkop.engines.rules import Breach, Facts, Rule, Severity
+from sparkop.spec.engines import VllmEngine
+from sparkop.spec.models import ClusterSpec
+
+
+def _vllm(find: Callable[[VllmEngine], Iterator[Breach]]) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
+    def only_vllm(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+        if isinstance(spec.engine, VllmEngine):
+            yield from find(spec.engine)
+
+    return only_vllm
+
+
+def _adaptive(engine: VllmEngine) -> Iterator[Breach]:
+    settings = engine.speculative
+    if settings and settings.adaptive_verification and settings.method != "dspark":
+        yield Breach(
+            ("engine", "speculative", "adaptiveVerification"), f"adaptive verification with {settings.method}"
+        )
+
+
+def _adaptive_graphs(engine: VllmEngine) -> Iterator[Breach]:
+    settings = engine.speculative
+    if not (settings and settings.adaptive_verification):
+        return
+    if engine.eager or (engine.graphs and not engine.graphs.mode.upper().startswith("FULL")):
+        mode = "eager mode" if engine.eager else f"graph mode {engine.graphs.mode}" if engine.graphs else ""
+        yield Breach(("engine", "speculative", "adaptiveVerification"), f"adaptive verification in {mode}")
+
+
+def _graph_list(engine: VllmEngine) -> Iterator[Breach]:
+    if engine.graphs and engine.graphs.sizes and engine.max_sequences:
+        most = derived.step_tokens(engine) * engine.max_sequences
+        if max(engine.graphs.sizes) < most:
+            yield Breach(
+                ("engine", "graphs", "sizes"),
+                f"the largest graph is for {max(engine.graphs.sizes)} of {most} tokens a step",
+            )
+
+
+def _batch(engine: VllmEngine) -> Iterator[Breach]:
+    batch, sequences = engine.max_batched_tokens, engine.max_sequences
+    if batch is not None and sequences is not None and batch < sequences:
+        yield Breach(("engine", "maxBatchedTokens"), f"{batch} tokens a step for {sequences} sequences")
+
+
+def _chunks(engine: VllmEngine) -> Iterator[Breach]:
+    context, batch = engine.context, engine.max_batched_tokens
+    if engine.chunked_prefill is False and context is not None and batch is not None and batch < context:
+        yield Breach(
+            ("engine", "chunkedPrefill"), f"whole prompts of {context} tokens in steps of {batch} tokens"
+        )
+
+
+RULES = (
+    Rule(
+        "vllm.adaptive-method",
+        "vLLM",
+        "vLLM has it for the method dspark only",
+        "vLLM 0.33 config/speculative.py",
+        "leave engine.speculative.adaptiveVerification out",
+        _vllm(_adaptive),
+    ),
+    Rule(
+        "vllm.adaptive-graphs",
+        "vLLM",
+        "it needs a graph mode that can capture whole steps",
+        "vLLM 0.33 adaptive_verification.py",
+        "engine.graphs.mode of FULL_DECODE_ONLY, FULL or FULL_AND_PIECEWISE",
+        _vllm(_adaptive_graphs),
+    ),
+    Rule(
+        "vllm.batch",
+        "vLLM",
+        "a step must hold a token of every sequence",
+        "vLLM 0.33 config/scheduler.py",
+        "a larger engine.maxBatchedTokens or fewer engine.maxSequences",
+        _vllm(_batch),
+    ),
+    Rule(
+        "vllm.chunks",
+        "vLLM",
+        "without pieces a prompt must fit one step",
+        "vLLM 0.33 config/scheduler.py",
+        "leave engine.chunkedPrefill out",
+        _vllm(_chunks),
+    ),
+    Rule(
+        "vllm.graph-list",
+        "vLLM",
+        "larger steps run without graphs, many times slower",
+        "recipe A",
+        "leave engine.graphs.sizes out: it follows from maxSequences and draftTokens",
+        _vllm(_graph_list),
+        Severity.WARNING,
+    ),
+)
