@@ -1,28 +1,46 @@
-"""Observe, reconcile, execute, until nothing is left, something blocks, or the deadline."""
+"""Observe, reconcile, execute, until nothing is left, or something blocks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Host
-from sparkop.reconcile.observe import Reading
+from sparkop.hosts.document import Document
+from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.lease import Held, hold, new_holder
+from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
-from sparkop.resources.base import Clock
-from sparkop.resources.events import Listener, ignore
+from sparkop.reconcile.reconcile import kind_of, reconcile
+from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.events import Event, Listener, Phase, ignore
+from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
+from sparkop.resources.operations import Operation
+from sparkop.resources.ready import Interrupted
+from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 Approve = Callable[[Plan], bool]
-"""Asked once, with the first plan that stops serving or deletes data; False leaves everything as it is."""
+"""Asked once, with the first plan that stops serving or removes what is not ours; False leaves all as it is."""
+
+MOST_TIMES = 2
+"""How often one operation may be done for the same cause in one run before sparkop gives up."""
 
 
 @dataclass(frozen=True)
 class Converged:
-    """The end of an apply that worked. ``operations`` counts what was done (0: it was converged already)."""
+    """The end of an apply. ``operations`` counts what was done (0: it was converged already).
+
+    ``interrupted``: the user asked to stop; ``left`` is what was not done then.
+    """
 
     reading: Reading
     operations: int
+    interrupted: bool = False
+    left: tuple[Operation, ...] = ()
 
 
 def converge(
@@ -33,17 +51,171 @@ def converge(
     stop: threading.Event | None = None,
     approve: Approve | None = None,
     holder: str | None = None,
+    command: str = "apply",
     confirm_trip: bool = False,
     adopt: bool = False,
     clock: Clock | None = None,
+    resources: Sequence[Resource] = RESOURCES,
 ) -> Converged:
     """What ``apply`` does. The lease is taken only when there is something to do, and given back always.
 
     ``confirm_trip``: launch again the numbers that the memory guard has stopped. ``adopt``: replace
     containers that have the ranks' names but are not sparkop's.
 
-    Raises UnreachableError (a node is unknown: everything else that could be done was done), LeaseHeldError,
-    BlockedError (with remedy; a rank died; the user said no), TimedOutError, and KeyboardInterrupt after
-    ``stop`` was set and running work has ended.
+    Raises UnreachableError (a node is unknown; everything else that could be done was done), LeaseHeldError,
+    BlockedError (with remedy; a rank died; the user said no) and TimedOutError. After ``stop`` was set it
+    returns once running work has ended.
     """
-    raise NotImplementedError
+    agreed = frozenset(
+        word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given
+    )
+    run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
+    reading, plan = run.look()
+    if not plan.operations:
+        run.refuse(plan)
+        return Converged(reading, 0)
+    if approve is not None and (plan.stops_serving or _takes_foreign(plan)) and not approve(plan):
+        raise BlockedError("left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking")
+    with hold(
+        spec,
+        hosts,
+        _lease_on(reading, plan),
+        command=command,
+        holder=holder or new_holder(),
+        clock=run.clock,
+        emit=emit,
+        stop=run.stop,
+    ) as held:
+        return run.until_done(held)
+
+
+class _Run:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        hosts: Mapping[str, Host],
+        emit: Listener,
+        stop: threading.Event,
+        agreed: frozenset[str],
+        clock: Clock,
+        resources: Sequence[Resource],
+    ) -> None:
+        self.spec = spec
+        self.hosts = hosts
+        self.emit = emit
+        self.stop = stop
+        self.agreed = agreed
+        self.clock = clock
+        self.resources = resources
+        self.times: Counter[tuple[str, str]] = Counter()
+
+    def look(self) -> tuple[Reading, Plan]:
+        """One observation and its plan, told to the listener."""
+        reading = observe(
+            self.spec, self.hosts, agreed=self.agreed, clock=self.clock, resources=self.resources
+        )
+        plan = reconcile(
+            reading.desired, reading.observed, reading.history, self.clock.time(), self.resources
+        )
+        self.emit(Event(Phase.OBSERVED, text=f"read {len(reading.observed.documents)} of {len(self.spec.nodes)} nodes"))
+        self.emit(Event(Phase.PLANNED, text=_summary(plan)))
+        for warning in plan.warnings:
+            self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
+        return reading, plan
+
+    def until_done(self, held: Held) -> Converged:
+        """Pass after pass. Ranks are planned on readings that are newer than all preparation."""
+        done = 0
+        while True:
+            reading, plan = self.look()
+            if not plan.operations:
+                self.refuse(plan)
+                return Converged(reading, done)
+            part = plan.preparation if plan.preparation.operations else plan
+            self.once_too_often(part)
+            context = Context(
+                desired=reading.desired,
+                observed=reading.observed,
+                hosts=self.hosts,
+                fences=held.fences,
+                emit=self.emit,
+                stop=self.stop,
+                clock=self.clock,
+            )
+            outcome = execute(part, context, self.resources)
+            done += len(outcome.done)
+            if held.lost.is_set():
+                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+            if self.stop.is_set() and (outcome.error is None or isinstance(outcome.error, Interrupted)):
+                return Converged(reading, done, interrupted=True, left=_left(plan, outcome))
+            if outcome.error is not None:
+                raise _first_failure(outcome)
+
+    def once_too_often(self, plan: Plan) -> None:
+        """Raise BlockedError when something had to be done again and again: it does not converge."""
+        for operation in plan.operations:
+            identity = (operation.key, repr(operation.cause))
+            self.times[identity] += 1
+            if self.times[identity] > MOST_TIMES:
+                cause = operation.cause
+                raise BlockedError(
+                    f"{operation.action} {operation.resource} was done {MOST_TIMES} times and does not hold",
+                    node=operation.node,
+                    cause=f"{cause.field} is {cause.observed} again, not {cause.desired}",
+                    remedy="something else changes it: look for another program that manages this node",
+                )
+
+    @staticmethod
+    def refuse(plan: Plan) -> None:
+        """Raise what a plan without operations still has against being converged."""
+        if plan.blockers:
+            first = plan.blockers[0]
+            more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
+            raise BlockedError(
+                f"{first.resource}: {first.cause.field} is {first.cause.observed}, "
+                f"should be {first.cause.desired}{more}",
+                node=first.node,
+                remedy=first.remedy,
+                detail="\n".join(
+                    f"{b.node} {b.resource}: {b.cause.field} is {b.cause.observed}; {b.remedy}"
+                    for b in plan.blockers[1:]
+                )
+                or None,
+            )
+        if plan.unknown:
+            nodes = list(dict.fromkeys(unknown.node for unknown in plan.unknown))
+            raise UnreachableError(
+                f"could not be read: {', '.join(nodes)}",
+                node=nodes[0],
+                cause=plan.unknown[0].reason,
+                remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
+            )
+
+
+def _lease_on(reading: Reading, plan: Plan) -> dict[str, Document]:
+    """The nodes that were read, but none whose state folder is another cluster's or full."""
+    barred = {b.node for b in plan.blockers if kind_of(b.resource) in ("state", "disk")}
+    return {name: document for name, document in reading.observed.documents.items() if name not in barred}
+
+
+def _takes_foreign(plan: Plan) -> bool:
+    return any(operation.resource.startswith("foreign/") for operation in plan.operations)
+
+
+def _left(plan: Plan, outcome: Outcome) -> tuple[Operation, ...]:
+    return tuple(o for o in plan.operations if o.key not in outcome.done)
+
+
+def _first_failure(outcome: Outcome) -> BaseException:
+    """A failure that tells the user something before one that does not."""
+    told = [error for error in outcome.failed.values() if isinstance(error, SparkopError)]
+    error = told[0] if told else outcome.error
+    assert error is not None
+    return error
+
+
+def _summary(plan: Plan) -> str:
+    parts = [f"{len(plan.operations)} operations"] if plan.operations else []
+    parts += [f"{len(plan.blockers)} blocked"] if plan.blockers else []
+    parts += [f"{len(plan.unknown)} unknown"] if plan.unknown else []
+    return ", ".join(parts) or "nothing to do"

@@ -2,29 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 
 from sparkop.errors import SparkopError
 from sparkop.reconcile.plan import Plan
-from sparkop.resources.base import Context
+from sparkop.reconcile.reconcile import kind_of
+from sparkop.resources.base import Context, Resource
+from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
+from sparkop.resources.registry import RESOURCES
+
+MOST_THREADS = 64
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the stop request while operations run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan's operations, by key."""
+    """What became of a plan's operations."""
 
     done: tuple[str, ...] = ()
-    failed: Mapping[str, SparkopError] | None = None
+    """Keys, in the order in which they ended."""
+    failed: Mapping[str, BaseException] = field(default_factory=dict)
     skipped: tuple[Operation, ...] = ()
     """Not started."""
 
+    @property
+    def error(self) -> BaseException | None:
+        """The first failure."""
+        return next(iter(self.failed.values()), None)
 
-def execute(plan: Plan, context: Context) -> Outcome:
-    """Run operations as their ``needs`` allow, nodes and kinds side by side, one of a kind a node at a time.
+
+def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOURCES) -> Outcome:
+    """Run operations as their ``needs`` allow: nodes and kinds side by side, one of a kind a node at a time.
 
     Starts nothing new after the first failure or once ``context.stop`` is set, waits for what runs, and
-    says what is left. Tells ``context.emit`` of every step.
+    says what is left. Tells ``context.emit`` of every step, one event at a time.
     """
-    raise NotImplementedError
+    context = replace(context, emit=_one_at_a_time(context.emit))
+    run = _Run(plan, context, {resource.kind: resource for resource in resources})
+    if plan.operations:
+        with ThreadPoolExecutor(min(MOST_THREADS, len(plan.operations)), thread_name_prefix="operation") as pool:
+            run.until_done(pool)
+    return run.outcome()
+
+
+class _Run:
+    def __init__(self, plan: Plan, context: Context, performers: Mapping[str, Resource]) -> None:
+        self.context = context
+        self.performers = performers
+        self.left = {operation.key: operation for operation in plan.operations}
+        self.done: list[str] = []
+        self.failed: dict[str, BaseException] = {}
+        self.running: dict[Future[None], Operation] = {}
+
+    def until_done(self, pool: ThreadPoolExecutor) -> None:
+        while True:
+            if not self.failed and not self.context.stop.is_set():
+                for operation in self.startable():
+                    del self.left[operation.key]
+                    self.running[pool.submit(self.perform, operation)] = operation
+            if not self.running:
+                return
+            finished, _ = wait(self.running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
+            for future in finished:
+                operation = self.running.pop(future)
+                error = future.exception()
+                if error is None:
+                    self.done.append(operation.key)
+                else:
+                    self.failed[operation.key] = error
+
+    def startable(self) -> list[Operation]:
+        """Operations whose needs are done, one a lane. A need that is not in the plan is done already."""
+        open_keys = {*self.left, *(o.key for o in self.running.values()), *self.failed}
+        lanes = {_lane(operation) for operation in self.running.values()}
+        found = []
+        for operation in self.left.values():
+            lane = _lane(operation)
+            if lane not in lanes and not any(need in open_keys for need in operation.needs):
+                lanes.add(lane)
+                found.append(operation)
+        return found
+
+    def perform(self, operation: Operation) -> None:
+        own = self.context.of(operation)
+        own.emit(Event(Phase.STARTED, operation, operation.node))
+        began = own.clock.monotonic()
+        try:
+            self.performers[kind_of(operation.resource)].perform(operation, own)
+        except BaseException as error:
+            told = error if isinstance(error, SparkopError) else None
+            own.emit(Event(Phase.FAILED, operation, operation.node, str(error), error=told))
+            raise
+        own.emit(Event(Phase.DONE, operation, operation.node, seconds=own.clock.monotonic() - began))
+
+    def outcome(self) -> Outcome:
+        for operation in self.left.values():
+            self.context.emit(Event(Phase.SKIPPED, operation, operation.node))
+        return Outcome(tuple(self.done), dict(self.failed), tuple(self.left.values()))
+
+
+def _lane(operation: Operation) -> tuple[str, str]:
+    """Operations of one kind on one node go one after the other."""
+    return operation.node, kind_of(operation.resource)
+
+
+def _one_at_a_time(emit: Listener) -> Listener:
+    lock = threading.Lock()
+
+    def locked(event: Event) -> None:
+        with lock:
+            emit(event)
+
+    return locked

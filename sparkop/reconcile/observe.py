@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
-from sparkop.hosts.base import ReadableHost
-from sparkop.resources.base import Clock, RealClock
-from sparkop.resources.desired import Desired
-from sparkop.resources.observed import History, Observed
+from sparkop.engines.common import has_key
+from sparkop.engines.paths import ENGINE_FILE, key_path, state_directory
+from sparkop.engines.render import engine_of
+from sparkop.errors import SparkopError
+from sparkop.hosts.base import Json, ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.reconcile.history import history_of
+from sparkop.resources.base import Clock, RealClock, Resource
+from sparkop.resources.desired import Desired, desire
+from sparkop.resources.endpoint import look_at
+from sparkop.resources.labels import ROLE_RANK, ours
+from sparkop.resources.observed import History, KeyState, Observed
+from sparkop.resources.operations import Unknown
+from sparkop.resources.registry import RESOURCES
+from sparkop.serving.canary import EndpointState, Serving
 from sparkop.spec.models import ClusterSpec
+
+MOST_THREADS = 64
 
 
 @dataclass(frozen=True)
@@ -26,12 +42,104 @@ def observe(
     hosts: Mapping[str, ReadableHost],
     *,
     canary: bool = True,
+    deep: bool = False,
     timeout: float = 30.0,
+    agreed: frozenset[str] = frozenset(),
     clock: Clock | None = None,
+    resources: Sequence[Resource] = RESOURCES,
 ) -> Reading:
-    """One probe a node, all at once; with ``canary`` also a tiny generation when ranks run on the head.
+    """One probe a node, all at once; with ``canary`` also a tiny generation when a rank runs on the head.
 
     Never raises for a node: what does not answer, or answers something that can't be believed, is in
-    ``observed.unknown``. Can't write: hosts are taken as ReadableHost.
+    ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
+    instead of being believed by the ledger. ``agreed``: see ``History.agreed``. ``timeout`` in seconds.
+    Raises SpecError for what the engine refuses.
     """
-    raise NotImplementedError
+    clock = clock or RealClock()
+    outside = {resource.kind: resource.prepare(spec) for resource in resources}
+    requests = {node.name: probe_request(spec, node.name, outside, resources) for node in spec.nodes}
+    if deep:
+        for request in requests.values():
+            request["deep"] = True
+    with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="probe") as pool:
+        answers = pool.map(lambda name: _probe(hosts[name], name, requests[name], timeout), requests)
+        read = dict(zip(requests, answers, strict=True))
+    documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
+    unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
+    engine = engine_of(spec)
+    desired = desire(spec, engine, documents, outside)
+    head = read[spec.head.name]
+    contents = head[1] if isinstance(head, tuple) else {}
+    key = contents.get(key_path(spec))
+    endpoint = EndpointState(Serving.NOT_ASKED)
+    if canary and _head_runs(spec, documents):
+        endpoint = look_at(desired, hosts[spec.head.name], key)
+    observed = Observed(
+        documents=documents,
+        unknown=unknown,
+        endpoint=endpoint,
+        key=_key_state(spec, desired, key, contents.get(ENGINE_FILE)),
+        at=clock.time(),
+    )
+    return Reading(desired, observed, history_of(spec.head.name, documents, agreed))
+
+
+def probe_request(
+    spec: ClusterSpec,
+    node: str,
+    outside: Mapping[str, Any] | None = None,
+    resources: Sequence[Resource] = RESOURCES,
+) -> dict[str, Json]:
+    """Everything that the resources want to read on a node, merged."""
+    found = next(each for each in spec.nodes if each.name == node)
+    request: dict[str, Json] = {
+        "cluster": spec.name,
+        "state": state_directory(spec, found),
+        "files": list(engine_of(spec).optional_files(spec)),
+    }
+    for resource in resources:
+        for key, value in resource.request(spec, found, (outside or {}).get(resource.kind)).items():
+            request[key] = _merged(key, request.get(key), value)
+    return request
+
+
+def _merged(key: str, before: Json, value: Json) -> Json:
+    if before is None:
+        return value
+    if isinstance(before, list) and isinstance(value, list):
+        return [*before, *(item for item in value if item not in before)]
+    if isinstance(before, dict) and isinstance(value, dict):
+        return {**before, **value}
+    if before == value:
+        return before
+    raise ValueError(f"two resources want to read different things: {key} {before!r} and {value!r}")
+
+
+def _probe(
+    host: ReadableHost, name: str, request: Mapping[str, Json], timeout: float
+) -> tuple[Document, dict[str, str]] | Unknown:
+    """The document and the contents asked for, kept apart: contents are secrets."""
+    try:
+        raw = dict(host.probe(request, timeout=timeout))
+        contents = raw.pop("contents", None) or {}
+        return parse_document(raw, node=name), {
+            path: b64decode(text).decode("ascii", "replace").strip()
+            for path, text in contents.items()
+            if isinstance(text, str)
+        }
+    except SparkopError as error:
+        reason = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
+        return Unknown(name, reason + (f" ({error.remedy})" if error.remedy else ""))
+    except (OSError, ValueError) as error:
+        return Unknown(name, f"{type(error).__name__}: {error}")
+
+
+def _head_runs(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
+    document = documents.get(spec.head.name)
+    return document is not None and any(c.running for c, _ in ours(document, spec.name, ROLE_RANK))
+
+
+def _key_state(spec: ClusterSpec, desired: Desired, key: str | None, engine_file: str | None) -> KeyState | None:
+    if not has_key(spec) or not key:
+        return None
+    return KeyState(handed=engine_file == desired.engine.key_file(key).decode().strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkop.resources.operations import Blocker, Operation, Unknown
 
@@ -20,3 +20,21 @@ class Plan:
     def converged(self) -> bool:
         """Nothing to do, nothing unknown, nothing in the way."""
         return not (self.operations or self.unknown or self.blockers)
+
+    @property
+    def stops_serving(self) -> bool:
+        """Something that serves now is stopped."""
+        return any(operation.cost.stops_serving for operation in self.operations)
+
+    @property
+    def preparation(self) -> Plan:
+        """What comes before the ranks are touched; empty when nothing does.
+
+        It can take hours. The ranks are then planned on fresh readings of all nodes (decision 6).
+        """
+        before = (o for o in self.operations if o.resource.partition("/")[0] not in GROUP)
+        return replace(self, operations=tuple(before))
+
+
+GROUP = ("rank", "endpoint")
+"""Kinds that stand on everything else, on all nodes."""

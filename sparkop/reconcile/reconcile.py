@@ -2,14 +2,115 @@
 
 from __future__ import annotations
 
-from sparkop.reconcile.plan import Plan
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sparkop.reconcile.plan import GROUP, Plan
+from sparkop.resources.base import Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Operation
+from sparkop.resources.registry import RESOURCES, STANDS_ON
 
-
-def reconcile(desired: Desired, observed: Observed, history: History, now: float) -> Plan:
+def reconcile(
+    desired: Desired,
+    observed: Observed,
+    history: History,
+    now: float,
+    resources: Sequence[Resource] = RESOURCES,
+) -> Plan:
     """What to do, in an order that respects every ``needs``. Empty when the world is as desired.
 
-    ``now``: seconds since 1970.
+    ``now``: seconds since 1970; pauses between restarts are measured with it.
     """
-    raise NotImplementedError
+    found = {resource.kind: resource.diff(desired, observed, history) for resource in resources}
+    operations = _permitted(found, observed)
+    operations = _ordered([*_with_needs(operations)])
+    return Plan(
+        operations=tuple(operations),
+        unknown=(*observed.unknown.values(), *(u for d in found.values() for u in d.unknown)),
+        blockers=tuple(b for d in found.values() for b in d.blockers),
+        warnings=tuple(w for d in found.values() for w in d.warnings),
+    )
+
+
+def kind_of(resource: str) -> str:
+    """``rank`` of ``rank/1``."""
+    return resource.partition("/")[0]
+
+
+def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Operation]:
+    """Drop what stands on something blocked or unknown, and what needs a dropped operation."""
+    bad = {(kind, blocker.node) for kind, difference in found.items() for blocker in difference.blockers}
+    bad |= {(kind, unknown.node) for kind, difference in found.items() for unknown in difference.unknown}
+    dropped: set[str] = set()
+    kept: list[Operation] = []
+    for kind, difference in found.items():
+        for operation in difference.operations:
+            if kind in GROUP:
+                forbidden = bool(observed.unknown) or any(k != "endpoint" for k, _ in bad)
+            else:
+                forbidden = any((base, operation.node) in bad for base in _bases(kind))
+            if forbidden or any(key in dropped for key in operation.needs):
+                dropped.add(operation.key)
+            else:
+                kept.append(operation)
+    return kept
+
+
+def _bases(kind: str) -> Iterable[str]:
+    """What a kind stands on, directly or not."""
+    for base in STANDS_ON.get(kind, ()):
+        yield base
+        yield from _bases(base)
+
+
+def _with_needs(operations: list[Operation]) -> Iterable[Operation]:
+    """Add the order between kinds. The group's first operation waits for everything before it; the rest of
+    the group follows from that one, so that needs stay linear in nodes."""
+    by_place: dict[tuple[str, str], list[str]] = {}
+    before_group: list[str] = []
+    for operation in operations:
+        kind = kind_of(operation.resource)
+        if kind not in GROUP:
+            by_place.setdefault((kind, operation.node), []).append(operation.key)
+            before_group.append(operation.key)
+    group = [o for o in operations if kind_of(o.resource) in GROUP]
+    inner = {key for o in group for key in o.needs}
+    for operation in operations:
+        kind = kind_of(operation.resource)
+        if kind == "endpoint":
+            extra = [o.key for o in group if kind_of(o.resource) == "rank" and o.key not in inner] or before_group
+        elif kind == "rank":
+            extra = before_group if not operation.needs else []
+        else:
+            extra = [key for base in STANDS_ON.get(kind, ()) for key in by_place.get((base, operation.node), ())]
+        yield replace(operation, needs=tuple(dict.fromkeys((*operation.needs, *extra)))) if extra else operation
+
+
+def _ordered(operations: list[Operation]) -> list[Operation]:
+    """As they come, but never before what they need. Raises ValueError for needs that go in circles."""
+    waiting = {operation.key: operation for operation in operations}
+    if len(waiting) != len(operations):
+        raise ValueError("two operations with the same key")
+    done: dict[str, Operation] = {}
+    visiting: set[str] = set()
+
+    for start in operations:
+        stack = [start.key]
+        while stack:
+            key = stack[-1]
+            if key in done:
+                stack.pop()
+                continue
+            open_needs = [need for need in waiting[key].needs if need in waiting and need not in done]
+            if not open_needs:
+                visiting.discard(key)
+                done[key] = waiting[key]
+                stack.pop()
+                continue
+            if key in visiting:
+                raise ValueError(f"needs go in circles at {key}")
+            visiting.add(key)
+            stack.extend(reversed(open_needs))
+    return list(done.values())

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparkop.engines.common import has_key
+from sparkop.engines.paths import expand, key_path
+from sparkop.hosts.document import Document
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.reconcile import kind_of
+from sparkop.resources.base import Resource
+from sparkop.resources.desired import Desired, DesiredRank
+from sparkop.resources.group import age, examine, state_text
+from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.registry import RESOURCES
+from sparkop.resources.stamped import same
+from sparkop.resources.trip import ADVICE
 
 State = Literal["ok", "differs", "unknown"]
 
@@ -28,7 +40,7 @@ class RankStatus:
     node: str
     container: str
     state: str
-    """running, exited (N), missing, unknown, stale (of another configuration)."""
+    """running, exited (N), missing, unknown, running (another configuration)."""
     epoch: str = ""
     seconds: float | None = None
     oom_killed: bool = False
@@ -67,7 +79,7 @@ class Status:
     nodes: tuple[NodeStatus, ...]
     ranks: tuple[RankStatus, ...]
     endpoint: str
-    """What the API did (``resources.observed.Serving``)."""
+    """What the API did (``serving.canary.Serving``)."""
     endpoint_detail: str
     url: str
     models: tuple[str, ...]
@@ -76,6 +88,109 @@ class Status:
     warnings: tuple[str, ...] = ()
 
 
-def status_of(reading: Reading, plan: Plan) -> Status:
+def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
     """Say per node and resource what is as desired, what differs, and what is unknown. Pure."""
-    raise NotImplementedError
+    desired, observed = reading.desired, reading.observed
+    spec = desired.spec
+    head = desired.nodes.get(desired.head)
+    kinds = [resource.kind for resource in resources]
+    return Status(
+        cluster=spec.name,
+        state="unknown" if plan.unknown else "ok" if plan.converged else "differs",
+        nodes=tuple(_node(node.name, reading, plan, kinds) for node in spec.nodes),
+        ranks=_ranks(reading),
+        endpoint=str(observed.endpoint.serving),
+        endpoint_detail=observed.endpoint.detail,
+        url=f"http://{_address(desired)}:{spec.api.port}/v1",
+        models=spec.api.served_names,
+        key_path=expand(key_path(spec), head.home if head else "~") if has_key(spec) else None,
+        stopped_by_human=reading.history.intent.stopped,
+        warnings=plan.warnings,
+    )
+
+
+def _address(desired: Desired) -> str:
+    """Where clients reach the API: the head, as sparkop itself reaches it."""
+    remote = desired.spec.head.remote
+    return "localhost" if remote is None else remote.host
+
+
+def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStatus:
+    document = reading.observed.documents.get(name)
+    if document is None:
+        return NodeStatus(name, "unknown", reading.observed.unknown[name].reason)
+    found = tuple(_resource(kind, name, plan) for kind in kinds)
+    states = {each.state for each in found}
+    return NodeStatus(
+        node=name,
+        state="unknown" if "unknown" in states else "differs" if "differs" in states else "ok",
+        resources=found,
+        guard=_guard(name, document, reading),
+        memory_total=document.memory.total if document.memory else None,
+        memory_available=document.memory.available if document.memory else None,
+    )
+
+
+def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
+    for unknown in plan.unknown:
+        if unknown.node == node and unknown.resource and kind_of(unknown.resource) == kind:
+            return ResourceStatus(kind, "unknown", unknown.reason)
+    causes = [(b.node, b.resource, b.cause) for b in plan.blockers]
+    causes += [(o.node, o.resource, o.cause) for o in plan.operations]
+    for where, resource, cause in causes:
+        if where == node and kind_of(resource) == kind:
+            return ResourceStatus(kind, "differs", f"{cause.field}: {cause.observed} -> {cause.desired}")
+    return ResourceStatus(kind, "ok")
+
+
+def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | None:
+    trip = reading.history.trips.get(name)
+    found = ours(document, reading.desired.spec.name, ROLE_GUARD)
+    if not reading.desired.spec.memory.guard.enabled and not found and trip is None:
+        return None
+    if document.docker is None:
+        state = "unknown"
+    elif not found:
+        state = "missing"
+    else:
+        state = state_text(found[0][0])
+    return GuardStatus(
+        state=state,
+        floor=int(reading.desired.spec.memory.guard.action_floor),
+        tripped_at=trip.at if trip else None,
+        trip_available=trip.available if trip else None,
+        advice=ADVICE if trip else "",
+    )
+
+
+def _ranks(reading: Reading) -> tuple[RankStatus, ...]:
+    """What was found, and what should be there but is not."""
+    desired, observed = reading.desired, reading.observed
+    wanted = {(rank.node, rank.name): rank for rank in desired.ranks}
+    group = examine(desired, observed, reading.history)
+    rows = []
+    for found in group.found:
+        own = wanted.pop((found.node, found.container.name), None)
+        rows.append(
+            RankStatus(
+                rank=found.stamp.rank,
+                node=found.node,
+                container=found.container.name,
+                state=state_text(found.container) + _other(desired, own, found.stamp.hash),
+                epoch=str(found.stamp.epoch),
+                seconds=age(found.container, observed.documents[found.node]) if found.container.running else None,
+                oom_killed=found.container.oom_killed,
+            )
+        )
+    for (node, name), rank in wanted.items():
+        unread = observed.documents[node].docker is None
+        rows.append(RankStatus(rank.rank, node, name, "unknown" if unread else "missing"))
+    return tuple(sorted(rows, key=lambda row: (row.rank, row.node)))
+
+
+def _other(desired: Desired, own: DesiredRank | None, stamped: str) -> str:
+    if not desired.ranks:
+        return ""
+    if own is None:
+        return " (left over)"
+    return "" if same(own.container, stamped) else " (another configuration)"

@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from sparkop.errors import LeaseHeldError
 from sparkop.hosts.base import Host
-from sparkop.resources.base import Clock
+from sparkop.reconcile.execute import execute
+from sparkop.reconcile.lease import hold, new_holder
+from sparkop.reconcile.observe import Reading, observe
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
+from sparkop.resources.group import Group, found_ranks
+from sparkop.resources.intent import intent_in
+from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.rank import removals_of, waiting_for
+from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
+
+CAUSE = Cause("intent", "serving", "stopped by you")
 
 
 @dataclass(frozen=True)
 class Stopped:
     """What was removed, by node, and how much memory each node has now (bytes; MemAvailable)."""
 
-    removed: Mapping[str, tuple[str, ...]]
-    available: Mapping[str, int]
-    unknown: Mapping[str, str]
+    removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    available: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
     """Nodes that did not answer, and why: their containers may still run."""
+    interrupted: bool = False
+
+
+def plan_stop(reading: Reading, by: str, at: float) -> Plan:
+    """First the mark of the human's wish, then ranks (head first) and guards, then the look that all is gone.
+
+    Pure. Only for nodes whose Docker engine was read.
+    """
+    desired, observed = reading.desired, reading.observed
+    nodes = [name for name in desired.nodes if observed.documents[name].docker is not None]
+    marks = [
+        Operation(Action.RECORD, name, "intent", CAUSE, parameters={"by": by, "at": at})
+        for name in nodes
+        if not intent_in(observed.documents[name]).stopped
+    ]
+    marked = tuple(operation.key for operation in marks)
+    group = Group(tuple(f for f in found_ranks(desired, observed) if f.node in nodes))
+    removals = removals_of(desired, group, CAUSE, marked)
+    ranks_gone = tuple(operation.key for operation in removals)
+    guards = [
+        Operation(
+            Action.REMOVE,
+            name,
+            f"memguard/{container.name}",
+            CAUSE,
+            needs=(*marked, *(o.key for o in removals if o.node == name)),
+            parameters={"name": container.name},
+        )
+        for name in nodes
+        for container, _ in ours(observed.documents[name], desired.spec.name, ROLE_GUARD)
+    ]
+    waits = [waiting_for(nodes, ranks_gone, nodes[0])] if removals else []
+    return Plan((*marks, *removals, *guards, *waits), unknown=tuple(observed.unknown.values()))
 
 
 def stop_serving(
@@ -26,12 +73,60 @@ def stop_serving(
     hosts: Mapping[str, Host],
     *,
     emit: Listener = ignore,
+    stop: threading.Event | None = None,
     holder: str | None = None,
     clock: Clock | None = None,
+    resources: Sequence[Resource] = RESOURCES,
 ) -> Stopped:
     """Remove ranks and guards on every node that answers, check that they are gone and memory is back.
 
     Raises LeaseHeldError; BlockedError when a container stays or memory does not come back. Nodes that do
     not answer are in the result (the command's exit code is 4 then).
     """
-    raise NotImplementedError
+    clock, stop = clock or RealClock(), stop or threading.Event()
+    holder = holder or new_holder()
+    reading = _look(spec, hosts, clock, resources)
+    plan = plan_stop(reading, holder.partition("/")[0], clock.time())
+    interrupted = False
+    if plan.operations:
+        documents = reading.observed.documents
+        with hold(
+            spec, hosts, documents, command="stop", holder=holder, clock=clock, emit=emit, stop=stop
+        ) as held:
+            reading = _look(spec, hosts, clock, resources)
+            plan = plan_stop(reading, holder.partition("/")[0], clock.time())
+            context = Context(
+                reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock
+            )
+            outcome = execute(plan, context, resources)
+            if held.lost.is_set():
+                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+            if outcome.error is not None:
+                raise outcome.error
+            interrupted = bool(outcome.skipped)
+            reading = _look(spec, hosts, clock, resources)
+    return _stopped(reading, plan, interrupted)
+
+
+def _look(
+    spec: ClusterSpec, hosts: Mapping[str, Host], clock: Clock, resources: Sequence[Resource]
+) -> Reading:
+    return observe(spec, hosts, canary=False, clock=clock, resources=resources)
+
+
+def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
+    removed: dict[str, list[str]] = {}
+    for operation in plan.operations:
+        if operation.action is Action.REMOVE:
+            removed.setdefault(operation.node, []).append(str(operation.parameters["name"]))
+    documents = reading.observed.documents
+    unknown = {name: each.reason for name, each in reading.observed.unknown.items()}
+    for name, document in documents.items():
+        if document.docker is None:
+            unknown[name] = document.error("docker") or "the Docker engine did not answer"
+    return Stopped(
+        removed={name: tuple(names) for name, names in removed.items()},
+        available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
+        unknown=unknown,
+        interrupted=interrupted,
+    )

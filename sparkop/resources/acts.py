@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 
+from sparkop.hosts.base import Json
 from sparkop.resources.base import Context
 
 
@@ -14,6 +16,16 @@ def write_file(context: Context, node: str, path: str, content: bytes, *, mode: 
         {"path": path, "content": b64encode(content).decode(), "mode": mode},
         context.fence(node),
     )
+
+
+def ensure_directory(context: Context, node: str, path: str) -> None:
+    """Make a folder of the user's; present is success."""
+    context.host(node).act("directory.ensure", {"path": path}, context.fence(node))
+
+
+def record(context: Context, node: str, entry: Mapping[str, Json]) -> None:
+    """Append to the history of the cluster. An entry with the same ``id`` is written once."""
+    context.host(node).act("history.append", {"entry": dict(entry)}, context.fence(node))
 
 
 def remove_file(context: Context, node: str, path: str) -> None:

@@ -54,9 +54,14 @@ class Clock(Protocol):
 class RealClock:
     """The machine's own time."""
 
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 @dataclass(frozen=True)

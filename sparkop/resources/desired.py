@@ -15,7 +15,8 @@ from sparkop.hosts.rails import select_fabric
 from sparkop.resources.guard import guard_container
 from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, common
 from sparkop.resources.stamped import hash_of, text_of
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 
 @dataclass(frozen=True)

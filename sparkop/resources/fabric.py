@@ -17,7 +17,8 @@ from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker, Cause, Operation, Unknown
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 KIND = "fabric"
 

@@ -15,7 +15,8 @@ from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 KIND = "image"
 TOLD_EVERY = 0.5

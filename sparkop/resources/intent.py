@@ -10,19 +10,19 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
-from sparkop.resources.acts import remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Intent, Observed
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 KIND = "intent"
 FILE = "intent.json"
 
 
 class HumanIntent:
-    """Takes the mark of a stop away."""
+    """Takes the mark of a stop away; ``stop`` plans the operation that leaves it."""
 
     kind = KIND
 
@@ -43,8 +43,11 @@ class HumanIntent:
         )
 
     def perform(self, operation: Operation, context: Context) -> None:
-        folder = context.desired.nodes[operation.node].state
-        remove_file(context, operation.node, f"{folder}/{FILE}")
+        mark = None
+        if operation.action is Action.RECORD:
+            mark = Intent(True, str(operation.parameters["by"]), float(operation.parameters["at"]))
+        document = None if mark is None else {"stopped": mark.stopped, "by": mark.by, "at": mark.at}
+        context.host(operation.node).act("intent.write", {"document": document}, context.fence(operation.node))
 
 
 def intent_in(document: Document) -> Intent:

@@ -15,7 +15,8 @@ from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation, Unknown
 from sparkop.resources.stamped import changed_field, same
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 KIND = "memguard"
 GRACE = 3.0

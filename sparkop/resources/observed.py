@@ -4,48 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sparkop.resources.operations import Unknown
+from sparkop.serving.canary import EndpointState, Serving
 
 if TYPE_CHECKING:
     from sparkop.hosts.document import Document
 
 
-class Serving(StrEnum):
-    """What the API did when it was asked for a few tokens."""
-
-    READY = "ready"
-    """Tokens came, and they were no single repeated one."""
-    SILENT = "silent"
-    """Nothing listens."""
-    LOADING = "loading"
-    """Something listens and says that it is not ready yet."""
-    UNAUTHORISED = "unauthorised"
-    """401 or 403: the key that runs is not the key on disk."""
-    WEDGED = "wedged"
-    """Accepts requests, gives no token, twice, and its token counters stand still."""
-    BUSY = "busy"
-    """Gives no token to us within the deadline, but its counters move or cannot be read: no fault."""
-    DEGENERATE = "degenerate"
-    """Repeats one token or is empty, twice: the prefix cache may be poisoned."""
-    FAILED = "failed"
-    """Answers an error that waiting will not mend (404 for the model's name, 400)."""
-    NOT_ASKED = "not asked"
-    """No rank container runs on the head, so nothing was asked."""
-
-
 @dataclass(frozen=True)
-class EndpointState:
-    """One look at the API. ``detail`` is for the human; ``seconds`` until the first token."""
+class KeyState:
+    """The API key on the head. The key itself is never kept in what was observed."""
 
-    serving: Serving
-    detail: str = ""
-    model: str | None = None
-    seconds: float | None = None
-    text: str = ""
-    """The tokens that came, as text (at most a line)."""
+    handed: bool
+    """The file that the engine reads holds this key."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +28,8 @@ class Observed:
     documents: Mapping[str, Document]
     unknown: Mapping[str, Unknown] = field(default_factory=dict)
     endpoint: EndpointState = EndpointState(Serving.NOT_ASKED)
+    key: KeyState | None = None
+    """None: there is no key, or it was not read."""
     at: float = 0.0
     """The controller's time, seconds since 1970."""
 
@@ -75,14 +50,14 @@ class Intent:
 
 @dataclass(frozen=True)
 class Trip:
-    """The memory guard killed the ranks of a node."""
+    """The memory guard killed the ranks of a node. Bytes; seconds since 1970 by the node's clock."""
 
     node: str
     hash: str
     """``sparkop.hash`` of the rank that was killed: the same numbers are not launched again."""
     at: float
     available: int
-    """MemAvailable at that moment, bytes."""
+    """MemAvailable at that moment."""
     floor: int
 
 
@@ -92,6 +67,19 @@ class History:
 
     intent: Intent = Intent()
     trips: Mapping[str, Trip] = field(default_factory=dict)
-    """Node -> its last trip that nobody has confirmed."""
-    was_ready: str | None = None
-    """Epoch that has served tokens before (of the last converged apply); None when not known."""
+    """Node -> its last trip."""
+    epoch: int = 0
+    """The last group's number that was written down before its start."""
+    generation: int = 0
+    ready_epoch: int = 0
+    """Number of the last group that was seen to serve tokens."""
+    start_seconds: float = 0.0
+    """How long the last start took, from the first rank to the first token; 0: not known."""
+    agreed: frozenset[str] = frozenset()
+    """What the human has agreed to for this run: ``trip``, ``adopt``."""
+
+
+AGREED_TRIP = "trip"
+"""Launch again the numbers that the memory guard has stopped."""
+AGREED_ADOPT = "adopt"
+"""Replace containers that have our names but are not ours."""

@@ -70,6 +70,25 @@ def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
     return None
 
 
+def lost_rails(observed: str, desired: str) -> str:
+    """The RDMA devices that a running rank uses and that are not active now, if nothing else differs.
+
+    A rail that is down is told, not restarted around (decision 6): with it back, nothing has to be done.
+    Empty when there is another difference, or none.
+    """
+    try:
+        before, after = json.loads(observed), json.loads(desired)
+        old, new = dict(before["environment"]), dict(after["environment"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    had, has = (str(env.pop("NCCL_IB_HCA", "")).split(",") for env in (old, new))
+    for env in (old, new):
+        env.pop("NCCL_IB_GID_INDEX", None)
+    if {**before, "environment": old} != {**after, "environment": new} or not set(has) < set(had):
+        return ""
+    return ", ".join(device for device in had if device not in has)
+
+
 def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
     if isinstance(before, dict) and isinstance(after, dict):
         name = next(n for n in sorted({*before, *after}) if before.get(n) != after.get(n))

@@ -18,7 +18,8 @@ from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.guard import PROGRAM
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
-from sparkop.spec.models import ClusterSpec, NodeSpec
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 KIND = "state"
 OWNER = "cluster.json"

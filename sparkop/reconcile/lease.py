@@ -1,0 +1,259 @@
+"""One writer: a lease on every node of the cluster, with a heartbeat and a fencing epoch (decision 7).
+
+The node compares and sets, under a lock (node/lease.py); it never judges time. Whether a holder is dead is
+judged here, by the contender's own monotonic clock: its heartbeat has stood still for ``EXPIRY`` while we
+watched. A paused writer that wakes up is refused by every node, because its epoch is past.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sparkop.engines.paths import state_directory
+from sparkop.errors import LeaseHeldError, SparkopError
+from sparkop.hosts.base import Fence, Host, Json, ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.resources.base import Clock
+from sparkop.resources.events import Event, Listener, Phase
+from sparkop.spec.models import ClusterSpec
+
+HEARTBEAT = 5.0
+"""Seconds between two renewals."""
+EXPIRY = 30.0
+"""Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
+YIELD_DEADLINE = 60.0
+"""Seconds that a watch gets to finish what it does and to yield."""
+LOOK_EVERY = 1.0
+FILE = "lease.json"
+YIELDS = "watch"
+"""The command that gives the lease to whoever asks for it."""
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """The lease on one node, as it was read."""
+
+    node: str
+    holder: str
+    epoch: int
+    heartbeat: int
+    released: bool
+    info: Mapping[str, Json]
+
+    @property
+    def expected(self) -> dict[str, Json]:
+        """What the node compares before it hands the lease over."""
+        return {"holder": self.holder, "epoch": self.epoch, "heartbeat": self.heartbeat}
+
+    @property
+    def told(self) -> str:
+        """``ada@laptop (apply), epoch 7``."""
+        who = self.info.get("who") or self.holder
+        command = f" ({self.info['command']})" if self.info.get("command") else ""
+        return f"{who}{command}, epoch {self.epoch}"
+
+
+def lease_in(node: str, document: Document) -> LeaseState | None:
+    """The lease in a node's document; None when there was never one, or it can't be read."""
+    lease = (document.state or {}).get(FILE)
+    if not isinstance(lease, dict) or not isinstance(lease.get("epoch"), int):
+        return None
+    info = lease.get("info")
+    return LeaseState(
+        node=node,
+        holder=str(lease.get("holder") or ""),
+        epoch=lease["epoch"],
+        heartbeat=int(lease.get("heartbeat") or 0),
+        released=bool(lease.get("released")),
+        info=info if isinstance(info, dict) else {},
+    )
+
+
+def new_holder() -> str:
+    """A name for this run that no other has."""
+    return f"{_who()}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+class Held:
+    """The lease of a cluster, held. ``lost`` is set when another writer has taken it."""
+
+    def __init__(self, hosts: Mapping[str, Host], fences: Mapping[str, Fence]) -> None:
+        self.hosts = hosts
+        self.fences = fences
+        self.lost = threading.Event()
+        self.wanted = threading.Event()
+        """Somebody asked us to yield."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="lease")
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def renew(self) -> None:
+        """One heartbeat on every node. A node that does not answer is left for the next beat."""
+        for name, fence in self.fences.items():
+            try:
+                answer = self.hosts[name].act("lease.renew", {}, fence)
+            except LeaseHeldError:
+                self.lost.set()
+                return
+            except (SparkopError, OSError):
+                continue
+            lease = answer.get("lease")
+            if isinstance(lease, dict) and lease.get("wanted"):
+                self.wanted.set()
+
+    def release(self) -> None:
+        """Give it back where we still have it."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for name, fence in self.fences.items():
+            try:
+                self.hosts[name].act("lease.release", {}, fence)
+            except (SparkopError, OSError):
+                continue
+
+    def _beat(self) -> None:
+        while not self._over.wait(HEARTBEAT) and not self.lost.is_set():
+            self.renew()
+
+
+@contextmanager
+def hold(
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    documents: Mapping[str, Document],
+    *,
+    command: str,
+    holder: str,
+    clock: Clock,
+    emit: Listener,
+    stop: threading.Event | None = None,
+) -> Iterator[Held]:
+    """Hold the lease on every node of ``documents`` (those that were read), and give it back at the end.
+
+    Waits for a ``watch`` to yield and for a dead holder to expire. Raises LeaseHeldError when another
+    writer lives.
+    """
+    directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
+    seen = {name: lease_in(name, documents[name]) for name in directories}
+    epoch = 1 + max((lease.epoch for lease in seen.values() if lease is not None), default=0)
+    fences = {name: Fence(spec.name, holder, epoch, directory) for name, directory in directories.items()}
+    held = Held(hosts, {})
+    info = {"who": _who(), "command": command, "pid": os.getpid()}
+    taken: dict[str, Fence] = {}
+    held.fences = taken
+    try:
+        for name, fence in fences.items():
+            expected = _free(spec, hosts[name], fence, seen[name], clock, emit, info, stop or threading.Event())
+            try:
+                hosts[name].act("lease.acquire", {"expected": expected, "info": info}, fence)
+            except LeaseHeldError as error:
+                raise _held(name, lease_in(name, _look(spec, hosts[name], fence)), error.cause) from error
+            taken[name] = fence
+        held.start()
+        yield held
+    finally:
+        held.release()
+
+
+def _free(
+    spec: ClusterSpec,
+    host: Host,
+    fence: Fence,
+    seen: LeaseState | None,
+    clock: Clock,
+    emit: Listener,
+    info: Mapping[str, Json],
+    stop: threading.Event,
+) -> dict[str, Json] | None:
+    """Return when the lease can be taken: what to name as expected. Raises LeaseHeldError."""
+    if seen is None or seen.released:
+        return None
+    host.act("lease.ask", {"info": dict(info)}, fence)
+    emit(Event(Phase.NOTE, node=host.name, text=f"the lease is held by {seen.told}; watching its heartbeat"))
+    began = stood = clock.monotonic()
+    last = seen
+    while not stop.is_set():
+        clock.sleep(LOOK_EVERY)
+        now = clock.monotonic()
+        current = lease_in(host.name, _look(spec, host, fence))
+        if current is None or current.released:
+            return None
+        if current.expected != last.expected:
+            last, stood = current, now
+            if current.info.get("command") != YIELDS or now - began > YIELD_DEADLINE:
+                raise _held(host.name, current)
+        elif now - stood >= EXPIRY:
+            emit(Event(Phase.NOTE, node=host.name, text=f"{current.told} has not moved for {EXPIRY:.0f} s"))
+            return current.expected
+    raise _held(host.name, last)
+
+
+def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:
+    request = {"sections": ["state"], "cluster": spec.name, "state": fence.directory}
+    return parse_document(host.probe(request), node=host.name)
+
+
+def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> LeaseHeldError:
+    return LeaseHeldError(
+        "another sparkop writes to this cluster",
+        node=node,
+        cause=f"held by {lease.told}" if lease else cause,
+        remedy="wait for it to end; if it is gone for good, this command takes over after "
+        f"{EXPIRY:.0f} s, or: sparkop lease break",
+    )
+
+
+def show_lease(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> dict[str, LeaseState | SparkopError | None]:
+    """The lease on every node, or why it can't be read."""
+    found: dict[str, LeaseState | SparkopError | None] = {}
+    for node in spec.nodes:
+        fence = Fence(spec.name, "", 0, state_directory(spec, node))
+        try:
+            found[node.name] = lease_in(node.name, _look(spec, hosts[node.name], fence))
+        except SparkopError as error:
+            found[node.name] = error
+    return found
+
+
+def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> list[str]:
+    """Take the lease from whoever has it, and give it back; a human's decision. Returns the nodes.
+
+    Whoever had it is fenced out: none of its writes is accepted any more. Raises UnreachableError.
+    """
+    current = show_lease(spec, hosts)
+    broken = []
+    epochs = [lease.epoch for lease in current.values() if isinstance(lease, LeaseState)]
+    for node in spec.nodes:
+        lease = current[node.name]
+        if isinstance(lease, SparkopError):
+            raise lease
+        if lease is None or lease.released:
+            continue
+        fence = Fence(
+            spec.name, holder or new_holder(), 1 + max(epochs, default=0), state_directory(spec, node)
+        )
+        info = {"who": _who(), "command": "lease break"}
+        hosts[node.name].act("lease.acquire", {"expected": None, "info": info, "force": True}, fence)
+        hosts[node.name].act("lease.release", {}, fence)
+        broken.append(node.name)
+    return broken
+

@@ -1,0 +1,99 @@
+"""The served API. Ready means that tokens come out (decision 5); a rank that ends while we wait ends the wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.engines.common import has_key
+from sparkop.engines.paths import key_path
+from sparkop.hosts.base import Json, ReadableHost
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.desired import Desired
+from sparkop.resources.group import examine
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.resources.ready import wait_ready
+from sparkop.serving.canary import EndpointState, Question, Serving, look
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+KIND = "endpoint"
+WAITABLE = (Serving.SILENT, Serving.LOADING, Serving.WEDGED, Serving.DEGENERATE)
+"""With ranks that run and had no time yet: what a start looks like from outside."""
+
+
+class Endpoint:
+    """One operation: wait until tokens come."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        return {}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        if not observed.complete or not desired.ranks:
+            return Difference()
+        if any(observed.documents[name].docker is None for name in desired.nodes):
+            return Difference()
+        state = observed.endpoint
+        cost = Cost(seconds=history.start_seconds)
+        told = f"{state.serving}: {state.detail}" if state.detail else str(state.serving)
+        if examine(desired, observed, history).causes:
+            told = "ranks are replaced" if state.serving is Serving.READY else told
+            return Difference((_wait(desired, told, cost),))
+        if state.serving in WAITABLE:
+            return Difference((_wait(desired, told, cost),))
+        if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
+            return Difference(blockers=(_refuses(desired, state),))
+        if state.serving is Serving.BUSY:
+            return Difference(warnings=(f"{desired.head}: the API is busy: {state.detail}",))
+        return Difference()
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        wait_ready(context, question_of(context.desired, read_key(context.desired, context.host(operation.node))))
+
+
+def _wait(desired: Desired, told: str, cost: Cost) -> Operation:
+    return Operation(Action.WAIT, desired.head, KIND, Cause(KIND, told, "tokens"), cost)
+
+
+def _refuses(desired: Desired, state: EndpointState) -> Blocker:
+    if state.serving is Serving.UNAUTHORISED:
+        remedy = (
+            f"the ranks run with another key than {key_path(desired.spec)} has: put that key back, or start the "
+            "ranks with the new one: sparkop stop, then sparkop apply"
+        )
+    else:
+        remedy = "sparkop logs --rank 0 tells more; compare api.servedNames with what the engine serves"
+    return Blocker(desired.head, KIND, Cause(KIND, f"{state.serving}: {state.detail}", "tokens"), remedy)
+
+
+def question_of(desired: Desired, key: str | None) -> Question:
+    """What the canary asks of this cluster."""
+    spec = desired.spec
+    return Question(
+        port=spec.api.port,
+        model=spec.api.served_names[0],
+        prompt=spec.ready.canary.prompt,
+        max_tokens=spec.ready.canary.max_tokens,
+        deadline=float(spec.ready.canary.deadline),
+        key=key,
+        counter=desired.engine.manners.metrics.generation_tokens,
+    )
+
+
+def read_key(desired: Desired, head: ReadableHost) -> str | None:
+    """The API key, from the head; None when the cluster has none, or it is not there yet."""
+    if not has_key(desired.spec):
+        return None
+    content = head.read_file(key_path(desired.spec))
+    return content.decode("ascii", "replace").strip() if content else None
+
+
+def look_at(desired: Desired, head: ReadableHost, key: str | None) -> EndpointState:
+    """One observation of the API: a tiny generation, a second one before anything bad is believed."""
+    return look(head, question_of(desired, key))

@@ -1,0 +1,126 @@
+"""Why a rank died: its last lines, and the likely cause by what they say. Pure.
+
+The patterns are what vLLM, SGLang, NCCL and gloo print (recorded from real runs; see the comments).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sparkop.hosts.document import Container
+from sparkop.resources.group import state_text
+
+TAIL = 40
+"""Lines of a dead rank's log that are shown."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a log line says, what it means, what to do."""
+
+    expression: re.Pattern[str]
+    cause: str
+    remedy: str
+
+
+def _pattern(expression: str, cause: str, remedy: str) -> Pattern:
+    return Pattern(re.compile(expression, re.IGNORECASE), cause, remedy)
+
+
+PATTERNS = (
+    # 64 MiB is Docker's default: "Insufficient space in /dev/shm ... 160 MiB required"
+    _pattern(
+        r"insufficient space in /dev/shm|no space left on device: '?/dev/shm|bus error.*shared memory",
+        "the container's /dev/shm is too small",
+        "set engine.container.shm (for example 32 GiB), or engine.container.ipc: host",
+    ),
+    _pattern(
+        r"unable to find address for|ifa != nullptr|no interface .* found|could not find any interface",
+        "the network interface that the rank was given has no address on this node",
+        "check the fabric addresses (sparkop status); set nodes[].fabric.interface if detection is wrong",
+    ),
+    _pattern(
+        r"is less than desired gpu memory utilization|free memory on device .* on startup",
+        "memory on the node is taken, so the asked share is not free",
+        "end what holds memory there, or lower memory.gpuFraction",
+    ),
+    _pattern(
+        r"cuda out of memory|torch\.OutOfMemoryError|NV_ERR_NO_MEMORY|cudaErrorMemoryAllocation|"
+        r"no available memory for the cache blocks|larger than the maximum number of tokens that can be stored",
+        "the model and its caches do not fit into the memory that they may use",
+        "lower memory.kvCache, the context length or the number of sequences",
+    ),
+    # The kernel fault of 7.0.0-1019-nvidia without kho=off
+    _pattern(
+        r"ibv_reg_mr\w* failed with error cannot allocate memory",
+        "the kernel can't register memory for RDMA (memlock limit, or a kernel with the KHO fault)",
+        "set engine.container.ulimits.memlock: -1; kernel 7.0.0-1019-nvidia needs kho=off at boot",
+    ),
+    _pattern(
+        r"no such file or directory: '?[^ ']*(safetensors|\.json)|safetensors.*(not found|incomplete|header)|"
+        r"cannot find any model weights|error while deserializing header|does not appear to have a file named",
+        "a file of the checkpoint is missing or damaged",
+        "sparkop diff shows which; sparkop apply fetches it again",
+    ),
+    _pattern(
+        r"address already in use|errno 98",
+        "a port that the rank needs is taken on the node",
+        "find who holds it (sudo ss -ltnp), or change api.port or engine.rendezvousPort",
+    ),
+    _pattern(
+        r"connection refused|connect\(\) timed out|timed out .*(rendezvous|TCPStore|master)|"
+        r"the client socket has timed out|failed to connect to .*:\d+",
+        "the rank could not reach the head at the rendezvous address",
+        "check that the fabric lets the nodes reach each other (cable, firewall: sudo ufw status)",
+    ),
+    _pattern(
+        r"connection reset by peer|connection closed by peer|remote process exited",
+        "another rank went away first",
+        "look at the other ranks' lines: the first one to die tells why",
+    ),
+    _pattern(
+        r"unrecognized arguments?|invalid choice|error: argument --",
+        "this engine does not know one of its arguments",
+        "correct the engine section of the spec, or use the image that it was written for",
+    ),
+    _pattern(
+        r"no kernel image is available|unsupported .*sm_?12\d|nvml unknown error|cuda driver version is insuff",
+        "the image's kernels and the node's GPU or driver do not fit",
+        "use an image built for SM121; for NVML errors recreate the container (sparkop apply)",
+    ),
+    _pattern(
+        r"exit status 127|command not found|executable file not found",
+        "the image lacks a program that the engine calls",
+        "use the image that the spec was written for",
+    ),
+    _pattern(
+        r"401 client error|gatedrepo|repository not found for url",
+        "the rank asked the hub, although the weights lie on the node",
+        "set engine.offline: true, or correct weights.path",
+    ),
+)
+
+
+def likely_cause(container: Container | None, lines: list[str]) -> tuple[str, str] | None:
+    """Cause and remedy; None when nothing is recognised. The kernel's word goes first."""
+    if container is not None and container.oom_killed:
+        return (
+            "the kernel ended it because the node or the container was out of memory",
+            "lower memory.kvCache or memory.gpuFraction",
+        )
+    text = "\n".join(lines)
+    for pattern in PATTERNS:
+        if pattern.expression.search(text):
+            return pattern.cause, pattern.remedy
+    if container is not None and container.exit_code == 137:
+        return (
+            "it was killed from outside (docker kill, the memory guard); 137 alone does not mean out of memory",
+            "sparkop status shows whether the guard fired",
+        )
+    return None
+
+
+def headline(rank: str, container: Container | None) -> str:
+    """``rank/1 exited (1)``."""
+    return f"{rank} {state_text(container) if container is not None else 'is gone'}"

@@ -1,0 +1,120 @@
+"""Containers that have our names but are not ours, and ports that others hold: told, never guessed.
+
+A recipe's containers that run under the ranks' names are replaced only when the user agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.engines.common import container_names
+from sparkop.hosts.base import Json
+from sparkop.hosts.document import Container, Document
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.group import state_text
+from sparkop.resources.guard import guard_name
+from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
+from sparkop.resources.observed import AGREED_ADOPT, History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+KIND = "foreign"
+GRACE = 30.0
+
+
+class Foreign:
+    """Removes only what the user agreed to, and never another cluster's."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        request: dict[str, Json] = {"containers": _names(spec)}
+        if node.name == spec.head.name:
+            request["ports"] = _ports(spec)
+        return request
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        operations: list[Operation] = []
+        blockers: list[Blocker] = []
+        for node in desired.nodes.values():
+            document = observed.documents[node.name]
+            found = _foreign(desired.spec, document)
+            for container in found:
+                made = _told(desired.spec, node.name, container, history)
+                if isinstance(made, Operation):
+                    operations.append(made)
+                else:
+                    blockers.append(made)
+            if node.head and not found:
+                blockers += _taken_ports(desired.spec, node, document)
+        return Difference(tuple(operations), tuple(blockers))
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        host = context.host(operation.node)
+        host.containers.remove(str(operation.parameters["name"]), context.fence(operation.node), grace=GRACE)
+
+
+def _names(spec: ClusterSpec) -> list[str]:
+    return [*container_names(spec), guard_name(spec.name)]
+
+
+def _ports(spec: ClusterSpec) -> list[int]:
+    return sorted({spec.api.port, spec.engine.rendezvous_port} if len(spec.nodes) > 1 else {spec.api.port})
+
+
+def _foreign(spec: ClusterSpec, document: Document) -> list[Container]:
+    names = set(_names(spec))
+    found = document.docker.containers if document.docker else ()
+    return sorted(
+        (c for c in found if c.name in names and c.labels.get(CLUSTER) != spec.name), key=lambda c: c.name
+    )
+
+
+def _told(spec: ClusterSpec, node: str, container: Container, history: History) -> Operation | Blocker:
+    other = container.labels.get(CLUSTER)
+    whose = f"of cluster {other}" if other else "not made by sparkop"
+    cause = Cause(f"container {container.name}", f"{state_text(container)}, {whose}", "a rank of this cluster")
+    resource = f"{KIND}/{container.name}"
+    if other is None and AGREED_ADOPT in history.agreed:
+        return Operation(
+            Action.REMOVE,
+            node,
+            resource,
+            cause,
+            Cost(stops_serving=container.running),
+            parameters={"name": container.name},
+        )
+    remedy = (
+        f"give the clusters different names for their containers (engine.container.namePrefix): {other} has it"
+        if other
+        else f"sparkop apply --adopt replaces it; or remove it yourself: docker rm -f {container.name}"
+    )
+    return Blocker(node, resource, cause, remedy)
+
+
+def _taken_ports(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker]:
+    """Ports that are held while no rank of ours could hold them."""
+    if any(c.running for c, _ in ours(document, spec.name, ROLE_RANK)) or document.docker is None:
+        return []
+    blockers = []
+    for number in _ports(spec):
+        port = (document.ports or {}).get(str(number))
+        if port is None or not port.listening:
+            continue
+        who = f"{port.process} (pid {port.pid})" if port.process else f"a process of uid {port.uid}"
+        field = "api.port" if number == spec.api.port else "engine.rendezvousPort"
+        blockers.append(
+            Blocker(
+                node.name,
+                f"{KIND}/port-{number}",
+                Cause(f"port {number}", f"held by {who}", "free"),
+                f"end that program (on {node.name}: sudo ss -ltnp 'sport = :{number}'), or change {field}",
+            )
+        )
+    return blockers

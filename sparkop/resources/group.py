@@ -1,0 +1,146 @@
+"""The ranks of a cluster as they were found, and why they can't stay. Pure; ranks and endpoint share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sparkop.hosts.document import Container, Document
+from sparkop.resources.desired import Desired, DesiredRank
+from sparkop.resources.labels import ROLE_RANK, Stamp, ours
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Cause
+from sparkop.resources.stamped import changed_field, lost_rails, same, text_of
+from sparkop.serving.canary import Serving
+
+HOPELESS = (Serving.WEDGED, Serving.DEGENERATE, Serving.SILENT, Serving.LOADING, Serving.FAILED)
+"""What a group may be restarted for, once it had its time."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A container with a rank's labels."""
+
+    node: str
+    container: Container
+    stamp: Stamp
+
+    @property
+    def resource(self) -> str:
+        """How plans call it."""
+        return f"rank/{self.stamp.rank}" if self.stamp.rank >= 0 else f"rank/{self.container.name}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What was found of all ranks, and what is wrong with it."""
+
+    found: tuple[Found, ...]
+    """Every container with the labels of a rank of this cluster, by node and name."""
+    causes: tuple[tuple[str, str, Cause], ...] = ()
+    """Resource, node and why. Empty: the ranks are as desired and run."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def epoch(self) -> int:
+        """The highest number among the containers; 0 without any."""
+        return max((f.stamp.epoch for f in self.found), default=0)
+
+    @property
+    def generation(self) -> int:
+        return max((f.stamp.generation for f in self.found), default=0)
+
+
+def found_ranks(desired: Desired, observed: Observed) -> tuple[Found, ...]:
+    """Containers of ranks on all nodes that were read, in the nodes' order."""
+    return tuple(
+        Found(node, container, stamp)
+        for node in desired.nodes
+        for container, stamp in ours(observed.documents[node], desired.spec.name, ROLE_RANK)
+    )
+
+
+def examine(desired: Desired, observed: Observed, history: History) -> Group:
+    """Compare every rank; the group's own faults (epochs, endpoint) only when all ranks are right."""
+    found = found_ranks(desired, observed)
+    by_place = {(f.node, f.container.name): f for f in found}
+    causes: list[tuple[str, str, Cause]] = []
+    warnings: list[str] = []
+    for rank in desired.ranks:
+        own = by_place.pop((rank.node, rank.name), None)
+        cause = _rank_cause(rank, own)
+        if cause is not None and own is not None and cause.field != "state":
+            lost = lost_rails(own.stamp.desired, text_of(rank.container))
+            if lost:
+                warnings.append(f"{rank.node}: degraded: {lost} is not active; the ranks still use it")
+                cause = None
+        if cause is not None:
+            causes.append((f"rank/{rank.rank}", rank.node, cause))
+    causes += [(f.resource, f.node, Cause("container", f.container.name, "absent")) for f in by_place.values()]
+    if not causes and found:
+        causes += _group_causes(desired, observed, history, found)
+    return Group(found, tuple(causes), tuple(warnings))
+
+
+def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
+    if own is None:
+        return Cause("container", "missing", "running")
+    if not same(rank.container, own.stamp.hash):
+        changed = changed_field(own.stamp.desired, text_of(rank.container))
+        if changed is None:
+            return Cause("hash", own.stamp.hash[:15] or "none", "that of the spec")
+        return Cause(*changed)
+    if not own.container.running:
+        return Cause("state", state_text(own.container), "running")
+    if own.stamp.rank != rank.rank:
+        return Cause("rank", str(own.stamp.rank), str(rank.rank))
+    return None
+
+
+def _group_causes(
+    desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]
+) -> list[tuple[str, str, Cause]]:
+    epochs = sorted({f.stamp.epoch for f in found})
+    if len(epochs) > 1:
+        told = " and ".join(map(str, epochs))
+        return [("rank/all", desired.head, Cause("epoch", told, "one for all ranks"))]
+    serving = observed.endpoint.serving
+    if serving not in HOPELESS or not had_its_time(desired, observed, history, found):
+        return []
+    detail = f"{serving}: {observed.endpoint.detail}" if observed.endpoint.detail else str(serving)
+    return [("rank/all", desired.head, Cause("endpoint", detail, "tokens"))]
+
+
+def had_its_time(
+    desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]
+) -> bool:
+    """Whether the group is past its start: it has served before, or its ready deadline is over.
+
+    Ages are taken by each node's own clock.
+    """
+    if observed.endpoint.serving in (Serving.WEDGED, Serving.DEGENERATE) and (
+        0 < history.ready_epoch == found[0].stamp.epoch
+    ):
+        return True
+    ages = [age(f.container, observed.documents[f.node]) for f in found]
+    known = [seconds for seconds in ages if seconds is not None]
+    return bool(known) and min(known) > float(desired.spec.ready.deadline)
+
+
+def age(container: Container, document: Document) -> float | None:
+    """Seconds since it was started, by the node's clock; None when that is not known."""
+    if container.started_at is None or document.machine is None:
+        return None
+    try:
+        started = datetime.fromisoformat(container.started_at).timestamp()
+    except ValueError:
+        return None
+    return max(0.0, document.machine.time_s - started)
+
+
+def state_text(container: Container) -> str:
+    """``exited (137, out of memory)``."""
+    if container.exit_code is None:
+        return container.state
+    memory = ", out of memory" if container.oom_killed else ""
+    return f"{container.state} ({container.exit_code}{memory})"

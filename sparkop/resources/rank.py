@@ -1,0 +1,246 @@
+"""The ranks: one container a node, and one unit (decision 4).
+
+If one has to be replaced, all are: keep the logs, stop all, see that they are gone and that memory came
+back, start the workers, then the head. In a plan::
+
+    record rank/all   on the head: the group's number, before anything is touched; waits for everything else
+    remove rank/N     head first (a follower may not stop while its head lives); keeps the log
+    wait   rank/all   every rank is gone on every node, memory has come back
+    start  rank/N     workers together, then the head
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.engines.common import container_names
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+from sparkop.hosts.base import ContainerSpec, Json
+from sparkop.hosts.document import parse_document
+from sparkop.resources.acts import ensure_directory, record
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.compare import human_bytes, unread
+from sparkop.resources.desired import Desired
+from sparkop.resources.group import Found, Group, examine
+from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+KIND = "rank"
+ALL = "rank/all"
+GRACE = 10.0
+"""Seconds that a rank gets to end by itself: a vLLM follower without its head takes 11 and does no work."""
+GONE_DEADLINE = 120.0
+SETTLED = 0.01
+"""Memory has come back when it grows by less than this part of all memory between two looks."""
+LOG_LINES = 5000
+
+
+class Ranks:
+    """All ranks of the cluster."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        return {"labels": [f"{CLUSTER}={spec.name}"], "containers": list(container_names(spec))}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        unknown = tuple(
+            unread(observed.documents[name], "docker", name, KIND)
+            for name in desired.nodes
+            if observed.documents[name].docker is None
+        )
+        if unknown or not observed.complete:
+            return Difference(unknown=unknown)
+        if not desired.ranks:
+            return Difference(blockers=_cannot_render(desired))
+        group = examine(desired, observed, history)
+        operations = replacement(desired, group, history) if group.causes else ()
+        return Difference(operations, warnings=group.warnings)
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        if operation.action is Action.RECORD:
+            record(
+                context,
+                operation.node,
+                {
+                    "id": f"start-{operation.parameters['epoch']}",
+                    "event": "start",
+                    "epoch": operation.parameters["epoch"],
+                    "generation": operation.parameters["generation"],
+                    "why": f"{operation.cause.field}: {operation.cause.observed} -> {operation.cause.desired}",
+                    "at": context.clock.time(),
+                },
+            )
+        elif operation.action is Action.REMOVE:
+            _remove(operation, context)
+        elif operation.action is Action.WAIT:
+            _wait_gone(operation, context)
+        else:
+            _start(operation, context)
+
+
+def _cannot_render(desired: Desired) -> tuple[Blocker, ...]:
+    if any(node.facts is None for node in desired.nodes.values()):
+        return ()  # the fabric tells why, and what to do
+    cause = Cause("containers", "can't be rendered", "one for each rank")
+    return (Blocker(desired.head, KIND, cause, desired.why_no_ranks),)
+
+
+def replacement(desired: Desired, group: Group, history: History) -> tuple[Operation, ...]:
+    """The operations that make a new group, as described above."""
+    resource, _, first = group.causes[0]
+    unchanged = bool(group.found) and not any(_is_spec_change(cause) for _, _, cause in group.causes)
+    numbers = {
+        "epoch": 1 + max(group.epoch, history.epoch),
+        "generation": max(group.generation, history.generation) + (0 if unchanged else 1),
+    }
+    why = first if resource == ALL else Cause(f"{resource} {first.field}", first.observed, first.desired)
+    begin = Operation(Action.RECORD, desired.head, ALL, why, parameters=numbers)
+    removals = removals_of(desired, group, why, (begin.key,))
+    gone = waiting_for(list(desired.nodes), tuple(o.key for o in removals) or (begin.key,), desired.head)
+    starts: list[Operation] = []
+    causes = {(r, n): c for r, n, c in group.causes}
+    for rank in reversed(desired.ranks):
+        cause = causes.get((f"{KIND}/{rank.rank}", rank.node), why)
+        needs = (gone.key,) if rank.rank else (gone.key, *(o.key for o in starts))
+        starts.append(
+            Operation(Action.START, rank.node, f"{KIND}/{rank.rank}", cause, needs=needs, parameters=numbers)
+        )
+    return (begin, *removals, gone, *starts)
+
+
+def removals_of(
+    desired: Desired, group: Group, why: Cause, needs: tuple[str, ...]
+) -> list[Operation]:
+    """Remove every rank that was found: the head first, as a follower may ignore SIGTERM while its head lives."""
+    own = {(resource, node): cause for resource, node, cause in group.causes}
+    removals: list[Operation] = []
+    heads: list[str] = []
+    for found in sorted(group.found, key=lambda f: f.node != desired.head):
+        on_head = found.node == desired.head
+        resource = found.resource
+        if any(o.node == found.node and o.resource == resource for o in removals):
+            resource = f"{KIND}/{found.container.name}"  # a second container of the same rank
+        operation = Operation(
+            Action.REMOVE,
+            found.node,
+            resource,
+            own.get((found.resource, found.node), why),
+            Cost(stops_serving=found.container.running),
+            needs=needs if on_head else (*needs, *heads),
+            parameters=_removal_parameters(desired, found),
+        )
+        removals.append(operation)
+        if on_head:
+            heads.append(operation.key)
+    return removals
+
+
+def waiting_for(nodes: list[str], needs: tuple[str, ...], at: str) -> Operation:
+    """Look at ``nodes`` until no rank is left there and memory has come back; planned at one of them."""
+    cause = Cause("ranks", "to be removed", "gone on all nodes, memory back")
+    return Operation(Action.WAIT, at, ALL, cause, needs=needs, parameters={"nodes": nodes})
+
+
+def _removal_parameters(desired: Desired, found: Found) -> dict[str, Json]:
+    follower = found.node != desired.head
+    return {
+        "name": found.container.name,
+        "rank": found.stamp.rank,
+        "epoch": found.stamp.epoch,
+        "grace": 0.0 if follower and not desired.engine.manners.follower_stops else GRACE,
+    }
+
+
+def _is_spec_change(cause: Cause) -> bool:
+    return cause.field not in ("container", "state", "epoch", "endpoint")
+
+
+def _remove(operation: Operation, context: Context) -> None:
+    host, fence = context.host(operation.node), context.fence(operation.node)
+    name, wanted = str(operation.parameters["name"]), operation.parameters
+    try:
+        host.act(
+            "container.logs.keep",
+            {
+                "name": name,
+                "path": f"incidents/epoch-{wanted['epoch']}/rank-{wanted['rank']}.log",
+                "tail": LOG_LINES,
+            },
+            fence,
+        )
+    except (LeaseHeldError, UnreachableError):
+        raise
+    except SparkopError as error:
+        context.log(f"the log of {name} could not be kept: {error.message}")
+    host.containers.remove(name, fence, grace=float(wanted["grace"]))
+
+
+def _wait_gone(operation: Operation, context: Context) -> None:
+    """No rank of this cluster on any node, and memory no longer growing back."""
+    cluster = context.desired.spec.name
+    until = context.clock.monotonic() + GONE_DEADLINE
+    before: dict[str, int] = {}
+    while True:
+        left: list[str] = []
+        growing = False
+        for name in operation.parameters["nodes"]:
+            document = parse_document(
+                context.host(name).probe(
+                    {"sections": ["memory", "docker"], "labels": [f"{CLUSTER}={cluster}"]}
+                ),
+                node=name,
+            )
+            if document.docker is None or document.memory is None:
+                reason = document.error("docker") or document.error("memory") or "no answer"
+                raise UnreachableError("it can't be seen whether the ranks are gone", node=name, cause=reason)
+            left += [f"{c.name} on {name} ({c.state})" for c, _ in ours(document, cluster, ROLE_RANK)]
+            memory = document.memory
+            growing |= memory.available - before.get(name, 0) > SETTLED * memory.total
+            before[name] = memory.available
+        if not left and not growing:
+            told = ", ".join(f"{name} {human_bytes(free)}" for name, free in before.items())
+            context.progress(f"ranks gone; available memory: {told}")
+            return
+        if context.clock.monotonic() > until:
+            raise BlockedError(
+                f"still there: {', '.join(left)}" if left else "memory is still coming back",
+                node=operation.node,
+                cause="the Docker engine can't end a process (a driver call that hangs)" if left else None,
+                remedy="restart the node; a process that hangs in the GPU driver can't be killed"
+                if left
+                else "run sparkop apply again in a minute",
+            )
+        context.progress(f"waiting for {', '.join(left) or 'memory to come back'}")
+        context.clock.sleep(0.5)
+
+
+def _start(operation: Operation, context: Context) -> None:
+    rank = next(r for r in context.desired.ranks if f"{KIND}/{r.rank}" == operation.resource)
+    node = context.desired.nodes[operation.node]
+    container = rank.labelled(
+        context.desired.spec.name,
+        epoch=int(operation.parameters["epoch"]),
+        generation=int(operation.parameters["generation"]),
+    )
+    for folder in _own_folders(container, node.state, node.home):
+        ensure_directory(context, operation.node, folder)
+    context.host(operation.node).containers.run(container, context.fence(operation.node))
+
+
+def _own_folders(container: ContainerSpec, state: str, home: str) -> list[str]:
+    """Writable folders that the rank mounts from the user's own: made as the user, before Docker makes them
+    as root."""
+    return [
+        mount.source
+        for mount in container.mounts
+        if not mount.read_only and mount.source.startswith((f"{state}/", f"{home.rstrip('/')}/"))
+    ]
+

@@ -1,0 +1,232 @@
+"""Waiting for a group that starts: its loading lines, its death, its first token."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
+from sparkop.hosts.document import Container, Document, parse_document
+from sparkop.resources.acts import record
+from sparkop.resources.base import Context
+from sparkop.resources.compare import human_seconds
+from sparkop.resources.desired import DesiredRank
+from sparkop.resources.failure import TAIL, headline, likely_cause
+from sparkop.resources.group import age
+from sparkop.resources.labels import CLUSTER, stamp_of
+from sparkop.resources.masking import mask
+from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
+
+POLL = 1.0
+"""Seconds between two looks at the containers."""
+TOLD_EVERY = 15.0
+SILENCE = 60.0
+"""Seconds for which a node may be silent while its rank loads: memory is short then, and answers are slow."""
+GARBAGE = 3
+"""Degenerate generations in a row that end the wait."""
+
+
+class Interrupted(SparkopError):
+    """The user asked to stop while something was waited for; it goes on by itself on the nodes."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A rank's container at one look; None: there is none."""
+
+    rank: DesiredRank
+    container: Container | None
+    document: Document
+
+
+def wait_ready(context: Context, question: Question) -> None:
+    """Return when tokens come; write down how long it took.
+
+    Raises BlockedError with the last lines and the likely cause when a rank ends (any exit code) or the API
+    refuses for good, TimedOutError after ``ready.deadline``, UnreachableError when a node stays silent.
+    """
+    spec, clock = context.desired.spec, context.clock
+    until = clock.monotonic() + float(spec.ready.deadline)
+    waiting = _Waiting(context, question)
+    with _followed(context) as ended, ThreadPoolExecutor(1, thread_name_prefix="canary") as pool:
+        asked: Future[EndpointState] | None = None
+        while True:
+            seen = waiting.look()
+            if asked is None:
+                asked = pool.submit(ask_once, context.host(context.desired.head), question)
+            state = _answer(asked)
+            if state is not None:
+                asked = None
+                if waiting.judge(state):
+                    _remember(context, seen)
+                    return
+            if context.stop.is_set():
+                raise Interrupted(
+                    "stopped waiting; the ranks go on loading",
+                    remedy="sparkop apply waits for them again; sparkop status shows how far they are",
+                )
+            if clock.monotonic() > until:
+                raise _late(context, seen, waiting.last)
+            if not ended.is_set():
+                clock.sleep(POLL)
+            ended.clear()
+
+
+def _answer(asked: Future[EndpointState]) -> EndpointState | None:
+    """The canary's answer if it is there; a short real wait, so that a quick one is not missed."""
+    try:
+        return asked.result(timeout=0.05)
+    except TimeoutError:
+        return None
+
+
+class _Waiting:
+    """What is known so far."""
+
+    def __init__(self, context: Context, question: Question) -> None:
+        self.context = context
+        self.question = question
+        self.last = EndpointState(Serving.NOT_ASKED)
+        self.began = self.heard = self.told = context.clock.monotonic()
+        self.garbage = 0
+
+    def look(self) -> list[_Seen]:
+        """All ranks' containers. Raises BlockedError when one does not run."""
+        try:
+            seen = _look(self.context)
+        except UnreachableError:
+            if self.context.clock.monotonic() - self.heard > SILENCE:
+                raise
+            return []
+        self.heard = self.context.clock.monotonic()
+        dead = [s for s in seen if s.container is None or not s.container.running]
+        if dead:
+            raise death(self.context, dead)
+        return seen
+
+    def judge(self, state: EndpointState) -> bool:
+        """Whether it serves. Raises BlockedError for what waiting does not mend."""
+        self.last = state
+        self.garbage = self.garbage + 1 if state.serving is Serving.DEGENERATE else 0
+        if state.serving is Serving.READY:
+            return True
+        if state.serving in (Serving.UNAUTHORISED, Serving.FAILED) or self.garbage >= GARBAGE:
+            raise BlockedError(
+                f"the API answers, but not with tokens: {state.detail}",
+                node=self.context.desired.head,
+                cause="the ranks run with another key than the key file has"
+                if state.serving is Serving.UNAUTHORISED
+                else None,
+                remedy="sparkop logs --rank 0",
+            )
+        now = self.context.clock.monotonic()
+        if now - self.told >= TOLD_EVERY:
+            self.told = now
+            self.context.progress(f"not ready after {human_seconds(now - self.began)}: {state.detail}")
+        return False
+
+
+def _look(context: Context) -> list[_Seen]:
+    cluster = context.desired.spec.name
+    request = {"sections": ["machine", "docker"], "labels": [f"{CLUSTER}={cluster}"]}
+
+    def one(rank: DesiredRank) -> _Seen:
+        document = parse_document(context.host(rank.node).probe(request), node=rank.node)
+        if document.docker is None:
+            raise UnreachableError(
+                "the Docker engine does not answer", node=rank.node, cause=document.error("docker")
+            )
+        return _Seen(rank, document.container(rank.name), document)
+
+    ranks = context.desired.ranks
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(one, ranks))
+
+
+def death(context: Context, dead: list[_Seen]) -> BlockedError:
+    """The report of ranks that ended: the last lines of the first, and the likely cause."""
+    lines = {seen.rank.rank: _tail(context, seen) for seen in dead}
+    told = sorted(dead, key=lambda s: likely_cause(s.container, lines[s.rank.rank]) is None)
+    first = told[0]
+    found = likely_cause(first.container, lines[first.rank.rank])
+    return BlockedError(
+        ", ".join(headline(f"rank {s.rank.rank}", s.container) for s in dead) + " before it served",
+        node=first.rank.node,
+        cause=found[0] if found else None,
+        remedy=found[1] if found else f"sparkop logs --rank {first.rank.rank}",
+        detail="\n".join(lines[first.rank.rank]) or None,
+    )
+
+
+def _tail(context: Context, seen: _Seen) -> list[str]:
+    if seen.container is None:
+        return []
+    try:
+        found = list(context.host(seen.rank.node).log_lines(seen.container.name, tail=TAIL))
+    except (SparkopError, OSError):
+        return []
+    return [mask(line) for line in found]
+
+
+def _late(context: Context, seen: list[_Seen], last: EndpointState) -> TimedOutError:
+    head = next((s for s in seen if s.rank.rank == 0), None)
+    lines = _tail(context, head) if head else []
+    return TimedOutError(
+        f"no token within {human_seconds(float(context.desired.spec.ready.deadline))}",
+        node=context.desired.head,
+        cause=f"the API: {last.serving}{': ' + last.detail if last.detail else ''}",
+        remedy="the ranks still run: sparkop apply waits again; sparkop logs -f shows what they do; "
+        "a slow machine needs a longer ready.deadline",
+        detail="\n".join(lines) or None,
+    )
+
+
+def _remember(context: Context, seen: list[_Seen]) -> None:
+    head = next((s for s in seen if s.rank.rank == 0), None)
+    stamp = stamp_of(head.container.labels) if head and head.container else None
+    if head is None or head.container is None or stamp is None:
+        return
+    entry = {
+        "id": f"ready-{stamp.epoch}",
+        "event": "ready",
+        "epoch": stamp.epoch,
+        "generation": stamp.generation,
+        "seconds": round(age(head.container, head.document) or 0.0, 1),
+        "at": context.clock.time(),
+    }
+    record(context, context.desired.head, entry)
+
+
+@contextmanager
+def _followed(context: Context) -> Iterator[threading.Event]:
+    """Show the ranks' log lines meanwhile. The event is set when a stream ends: look at the containers then."""
+    ended, over = threading.Event(), threading.Event()
+    loading = re.compile("|".join(context.desired.engine.manners.loading_lines) or r"(?!)")
+
+    def follow(rank: DesiredRank) -> None:
+        try:
+            for line in context.host(rank.node).log_lines(rank.name, tail=TAIL, follow=True):
+                if over.is_set():
+                    return
+                context.log(mask(line), rank.node)
+                if loading.search(line):
+                    context.progress(f"rank {rank.rank}: {mask(line).strip()}")
+        except (SparkopError, OSError):
+            pass  # the containers are looked at anyway
+        ended.set()
+
+    threads = [
+        threading.Thread(target=follow, args=(rank,), daemon=True, name=f"log-{rank.rank}")
+        for rank in context.desired.ranks
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield ended
+    finally:
+        over.set()

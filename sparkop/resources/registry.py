@@ -1,0 +1,50 @@
+"""All kinds of resources, in the order in which they are told, and what each one stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkop.resources.api_key import ApiKey
+from sparkop.resources.base import Resource
+from sparkop.resources.disk import Disk
+from sparkop.resources.endpoint import Endpoint
+from sparkop.resources.fabric import Fabric
+from sparkop.resources.foreign import Foreign
+from sparkop.resources.image import EngineImage
+from sparkop.resources.intent import HumanIntent
+from sparkop.resources.memguard import MemoryGuard
+from sparkop.resources.prerequisites import Prerequisites
+from sparkop.resources.rank import Ranks
+from sparkop.resources.state import StateFiles
+from sparkop.resources.trip import GuardTrip
+
+RESOURCES: tuple[Resource, ...] = (
+    Prerequisites(),
+    Fabric(),
+    Disk(),
+    Foreign(),
+    StateFiles(),
+    ApiKey(),
+    EngineImage(),
+    MemoryGuard(),
+    GuardTrip(),
+    HumanIntent(),
+    Ranks(),
+    Endpoint(),
+)
+
+STANDS_ON: Mapping[str, tuple[str, ...]] = {
+    "prerequisites": (),
+    "fabric": (),
+    "disk": (),
+    "foreign": ("prerequisites", "state"),
+    "state": ("disk",),
+    "api-key": ("state",),
+    "image": ("prerequisites", "disk"),
+    "weights": ("disk", "state"),
+    "memguard": ("prerequisites", "state", "image", "foreign"),
+    "trip": ("state",),
+    "intent": ("state",),
+}
+"""Kind -> kinds that must be right before it, on the same node. Ranks and endpoint stand on everything, on all
+nodes."""

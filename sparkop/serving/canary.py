@@ -1,0 +1,238 @@
+"""A tiny streamed generation: the only proof that a group serves (decision 5).
+
+``/health`` and ``/v1/models`` stay green on a dead or wedged group. A false alarm is worse than a late one:
+a long prefill, the first compilation and a busy queue are no wedge, so *wedged* needs two generations
+without a token while the engine's own token counter stands still.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparkop.hosts.base import HttpResponse, ReadableHost
+
+LOADING_STATUS = (502, 503, 504)
+DEGENERATE_FROM = 4
+"""A repetition of fewer pieces proves nothing: a short answer may be one word twice."""
+
+
+class Serving(StrEnum):
+    """What the API did when it was asked for a few tokens."""
+
+    READY = "ready"
+    """Tokens came, and they were no single repeated one."""
+    SILENT = "silent"
+    """Nothing listens."""
+    LOADING = "loading"
+    """Something listens and says that it is not ready yet."""
+    UNAUTHORISED = "unauthorised"
+    """401 or 403: the key that runs is not the key on disk."""
+    WEDGED = "wedged"
+    """Takes requests, gives no token, twice, and its token counter stands still."""
+    BUSY = "busy"
+    """No token for us within the deadline, but its counter moves or can't be read: no fault."""
+    DEGENERATE = "degenerate"
+    """Repeats one token or is empty, twice: the prefix cache may be poisoned."""
+    FAILED = "failed"
+    """Answers an error that waiting will not mend (404 for the model's name, 400)."""
+    NOT_ASKED = "not asked"
+    """No rank runs on the head, or nobody wanted to know."""
+
+
+@dataclass(frozen=True)
+class EndpointState:
+    """One look at the API. ``detail`` is for the human; ``seconds`` until the first token."""
+
+    serving: Serving
+    detail: str = ""
+    seconds: float | None = None
+    text: str = ""
+    """The tokens that came, as text, in one line."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and of whom."""
+
+    port: int
+    model: str
+    prompt: str
+    max_tokens: int
+    deadline: float
+    """Seconds for the whole answer."""
+    key: str | None = None
+    """Never shown (see ``__repr__``)."""
+    counter: str | None = None
+    """Name of the engine's counter of generated tokens in /metrics."""
+
+    def __repr__(self) -> str:
+        return f"Question(port={self.port}, model={self.model!r})"
+
+
+def ask_once(
+    host: ReadableHost, question: Question, monotonic: Callable[[], float] = time.monotonic
+) -> EndpointState:
+    """One generation. WEDGED stands for "no token" and DEGENERATE for one sighting: see ``look``."""
+    began = monotonic()
+    body = {
+        "model": question.model,
+        "messages": [{"role": "user", "content": question.prompt}],
+        "max_tokens": question.max_tokens,
+        "temperature": 0,
+        "stream": True,
+    }
+    headers = {"Content-Type": "application/json"}
+    if question.key is not None:
+        headers["Authorization"] = f"Bearer {question.key}"
+    try:
+        response = host.http(
+            "POST",
+            question.port,
+            "/v1/chat/completions",
+            headers=headers,
+            body=json.dumps(body).encode(),
+            timeout=question.deadline,
+        )
+    except TimeoutError:
+        return EndpointState(Serving.WEDGED, f"no answer within {question.deadline:.0f} s")
+    except OSError as error:
+        return EndpointState(Serving.SILENT, f"nothing answers on port {question.port}: {error}")
+    with closing(response):
+        if response.status != 200:
+            return _refused(response, question)
+        return _read(response, question, began, monotonic)
+
+
+def look(
+    host: ReadableHost, question: Question, monotonic: Callable[[], float] = time.monotonic
+) -> EndpointState:
+    """One generation, and a second one before anything bad is believed."""
+    first = ask_once(host, question, monotonic)
+    if first.serving is Serving.DEGENERATE:
+        return ask_once(host, question, monotonic)
+    if first.serving is not Serving.WEDGED:
+        return first
+    before = token_count(host, question)
+    second = ask_once(host, question, monotonic)
+    if second.serving is not Serving.WEDGED:
+        return second
+    after = token_count(host, question)
+    if before is None or after is None:
+        return EndpointState(Serving.BUSY, f"{second.detail}, twice; its token counter can't be read")
+    if after > before:
+        return EndpointState(Serving.BUSY, f"{second.detail}, twice, but it works for others")
+    return EndpointState(Serving.WEDGED, f"{second.detail}, twice, and its token counter stands still")
+
+
+def token_count(host: ReadableHost, question: Question) -> float | None:
+    """Tokens that the engine has generated since it started; None when it does not say."""
+    if question.counter is None:
+        return None
+    try:
+        response = host.http("GET", question.port, "/metrics", timeout=min(10.0, question.deadline))
+    except OSError:
+        return None
+    with closing(response):
+        if response.status != 200:
+            return None
+        try:
+            return sum_of(question.counter, response.read().decode("utf-8", "replace"))
+        except OSError:
+            return None
+
+
+def sum_of(name: str, exposition: str) -> float | None:
+    """The sum of a metric over its labels, in Prometheus' text format; None when it is not there."""
+    found = None
+    for line in exposition.splitlines():
+        if line.startswith(name) and line[len(name) : len(name) + 1] in ("{", " "):
+            try:
+                found = (found or 0.0) + float(line.rsplit(" ", 1)[1])
+            except ValueError:
+                continue
+    return found
+
+
+def _refused(response: HttpResponse, question: Question) -> EndpointState:
+    try:
+        answer = " ".join(response.read().decode("utf-8", "replace").split())[:200]
+    except OSError:
+        answer = ""
+    detail = f"HTTP {response.status}{': ' + answer if answer else ''}"
+    if response.status in (401, 403):
+        return EndpointState(Serving.UNAUTHORISED, f"HTTP {response.status}")
+    if response.status in LOADING_STATUS:
+        return EndpointState(Serving.LOADING, detail)
+    if response.status == 404:
+        return EndpointState(Serving.FAILED, f"no model is served as {question.model} ({detail})")
+    if response.status >= 500:
+        return EndpointState(Serving.WEDGED, detail)
+    return EndpointState(Serving.FAILED, detail)
+
+
+def _read(
+    response: HttpResponse, question: Question, began: float, monotonic: Callable[[], float]
+) -> EndpointState:
+    pieces: list[str] = []
+    first: float | None = None
+    ended = False
+    try:
+        for piece in _pieces(response):
+            if piece is None:
+                ended = True
+                break
+            first = monotonic() - began if first is None else first
+            pieces.append(piece)
+            if monotonic() - began > question.deadline:
+                break
+    except TimeoutError:
+        pass
+    except OSError as error:
+        return EndpointState(Serving.WEDGED, f"the answer broke off: {error}")
+    if not pieces and not ended:
+        return EndpointState(Serving.WEDGED, f"no token within {question.deadline:.0f} s")
+    text = " ".join("".join(pieces).split())[:200]
+    if degenerate(pieces):
+        what = f"only {pieces[0]!r}, {len(pieces)} times" if pieces else "an empty answer"
+        return EndpointState(Serving.DEGENERATE, what, first, text)
+    return EndpointState(Serving.READY, "", first, text)
+
+
+def degenerate(pieces: list[str]) -> bool:
+    """Nothing at all, or one piece again and again."""
+    if not any(piece.strip() for piece in pieces):
+        return True
+    return len(pieces) >= DEGENERATE_FROM and len({piece.strip() for piece in pieces}) == 1
+
+
+def _pieces(response: HttpResponse) -> Iterator[str | None]:
+    """The texts of a stream of server-sent events, as they come; None when it says that it is done."""
+    for line in response.lines():
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            yield None
+            return
+        try:
+            choices = json.loads(data).get("choices") or []
+        except (ValueError, AttributeError):
+            continue
+        for choice in choices:
+            text = _text(choice.get("delta") or {})
+            if text:
+                yield text
+
+
+def _text(delta: dict[str, object]) -> str:
+    """Content or reasoning: both are tokens. Engines name the latter in two ways."""
+    for key in ("content", "reasoning_content", "reasoning"):
+        value = delta.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return "tool call" if delta.get("tool_calls") else ""

@@ -1,0 +1,50 @@
+"""A plan as text: one line an operation. The text is the oracle of the golden tests, so it is stable."""
+
+from __future__ import annotations
+
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.compare import human_bytes, human_seconds
+from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Unknown
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Operations in their order, then what blocks, what is unknown, and warnings."""
+    lines = [operation_line(operation) for operation in plan.operations]
+    lines += [blocker_line(blocker) for blocker in plan.blockers]
+    lines += [unknown_line(unknown) for unknown in plan.unknown]
+    lines += [f"warning   {warning}" for warning in plan.warnings]
+    return lines or ["converged: nothing to do"]
+
+
+def operation_line(operation: Operation) -> str:
+    """``start     rank/1            spark-2  container: missing -> running``."""
+    cost = cost_text(operation.cost)
+    return (
+        f"{operation.action:<9} {operation.resource:<18} {operation.node}  {cause_text(operation.cause)}"
+        + (f"  [{cost}]" if cost else "")
+    )
+
+
+def blocker_line(blocker: Blocker) -> str:
+    """``blocked   ... ; do: ...``."""
+    return (
+        f"blocked   {blocker.resource:<18} {blocker.node}  {cause_text(blocker.cause)}; do: {blocker.remedy}"
+    )
+
+
+def unknown_line(unknown: Unknown) -> str:
+    """``unknown   ...``."""
+    return f"unknown   {unknown.resource or 'node':<18} {unknown.node}  {unknown.reason}"
+
+
+def cause_text(cause: Cause) -> str:
+    """``field: observed -> desired``."""
+    return f"{cause.field}: {cause.observed} -> {cause.desired}"
+
+
+def cost_text(cost: Cost) -> str:
+    """``stops serving, 1.5 GiB, 12 min``; empty when it costs next to nothing."""
+    parts = ["stops serving"] if cost.stops_serving else []
+    parts += [human_bytes(cost.bytes)] if cost.bytes else []
+    parts += [f"about {human_seconds(cost.seconds)}"] if cost.seconds else []
+    return ", ".join(parts)
