@@ -1,0 +1,135 @@
+"""The lab for tests: one for a session, entered by the test process itself.
+
+``from tests.labkit import lab as lab`` in a conftest.py gives the fixture. A lab whose test process was killed is
+removed by the next session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import pwd
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sparkop.lab.enter import command_inside, environment
+from sparkop.lab.lab import Lab, LabConfig, down, up
+from sparkop.lab.layout import INSIDE_VARIABLE, LAB_VARIABLE, LabPaths
+from sparkop.lab.processes import start_time
+
+CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x00000200, 0x00020000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Two hosts with registry and hub, without engines, for the whole session. SPARKOP_LAB names it."""
+    with temporary_lab() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def temporary_lab(config: LabConfig | None = None, *, engines: str = "none") -> Iterator[Lab]:
+    """A lab of this process, under a name of its own, in SPARKOP_LAB while it is there.
+
+    engines: "none", "standin" or "all", as in ``sparkop lab up --engines``.
+    """
+    _sweep()
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    before = os.environ.get(LAB_VARIABLE)
+    os.environ[LAB_VARIABLE] = name
+    try:
+        running = up(name, config or engine_config())
+        if engines != "none":
+            from sparkop.lab.engines import provide
+
+            provide(running, lambda _line: None, vllm=engines == "all")
+        yield running
+    finally:
+        down(name)
+        if before is None:
+            del os.environ[LAB_VARIABLE]
+        else:
+            os.environ[LAB_VARIABLE] = before
+
+
+def engine_config(hosts: int = 2) -> LabConfig:
+    """The default lab, with the folders that engines need."""
+    from sparkop.lab.engines import shares
+
+    return LabConfig(hosts=hosts, shares=shares())
+
+
+def _sweep() -> None:
+    """Remove labs of test processes that were killed."""
+    for folder in LabPaths.of("default").state_root.glob("test-*"):
+        match = re.fullmatch(r"test-(\d+)-\d+", folder.name)
+        if match and start_time(int(match[1])) is None:
+            down(folder.name)
+
+
+def run_inside(
+    lab: Lab, argv: Sequence[str], *, timeout: float = 60, check: bool = True, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as the lab's controller, as ``sparkop lab run`` does."""
+    return subprocess.run(
+        command_inside(lab, argv),
+        env=environment(lab.name),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=check,
+    )
+
+
+@contextlib.contextmanager
+def inside(lab: Lab) -> Iterator[None]:
+    """Bring the calling thread, and threads and processes it starts, into the lab.
+
+    They see the lab's network, ~/.ssh and /etc/hosts. Other threads stay where they are.
+    """
+    homes = {str(Path.home()), pwd.getpwuid(os.getuid()).pw_dir}
+    own = [os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY) for kind in ("net", "mnt")]
+    target = os.open(f"/proc/{lab.running()}/ns/net", os.O_RDONLY)
+    before = os.environ.get(INSIDE_VARIABLE)
+    try:
+        _checked(_libc.unshare(CLONE_NEWNS))
+        _mount("none", "/", MS_REC | MS_PRIVATE)
+        _mount(str(lab.paths.controller / "hosts"), "/etc/hosts", MS_BIND)
+        for home in homes:
+            Path(home, ".ssh").mkdir(mode=0o700, exist_ok=True)
+            _mount(str(lab.paths.controller / "ssh"), f"{home}/.ssh", MS_BIND)
+        _checked(_libc.setns(target, CLONE_NEWNET))
+        os.environ[INSIDE_VARIABLE] = lab.inside
+        yield
+    finally:
+        folder = Path.cwd()
+        _checked(_libc.unshare(CLONE_FS))  # setns refuses while threads share root and folder with this one
+        for descriptor, kind in zip(own, (CLONE_NEWNET, CLONE_NEWNS), strict=True):
+            _checked(_libc.setns(descriptor, kind))
+        os.chdir(folder)
+        for descriptor in (*own, target):
+            os.close(descriptor)
+        os.environ.pop(INSIDE_VARIABLE)
+        if before is not None:
+            os.environ[INSIDE_VARIABLE] = before
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    _checked(_libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
