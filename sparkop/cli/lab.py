@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 name_option = click.option("--name", metavar="NAME", help='Which lab (default: SPARKOP_LAB, else "default").')
 
+_COMMAND_FOLLOWS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""For commands whose arguments are a command with options of its own."""
+
 
 def _say(line: str) -> None:
     click.echo(f"lab: {line}", err=True)
@@ -82,7 +85,7 @@ def ps(name: str | None, output: str) -> None:
     click.echo(json.dumps(rows, indent=2) if output == "json" else table(rows))
 
 
-@lab.command()
+@lab.command(context_settings=_COMMAND_FOLLOWS)
 @name_option
 @click.argument("host")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -110,7 +113,7 @@ def logs(name: str | None, lines: int, host: str | None, service: str | None) ->
     click.echo(tails(paths.host(host).logs if host else paths.logs, service, lines), nl=False)
 
 
-@lab.command(context_settings={"ignore_unknown_options": True})
+@lab.command(context_settings=_COMMAND_FOLLOWS)
 @name_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(name: str | None, command: tuple[str, ...]) -> None:

@@ -63,7 +63,10 @@ def plug(lab_pid: int, host: str, nic: Nic, unplugged: Path, connected: bool) ->
         (unplugged / nic.name).unlink(missing_ok=True)
     else:
         (unplugged / nic.name).touch()
-    _ip(lab_pid, [f"link set {nic.tag}{host_index(host)} {'up' if connected else 'down'}"], force=True)
+    commands = [f"link set {nic.tag}{host_index(host)} {'up' if connected else 'down'}"]
+    if connected and nic is MANAGEMENT:  # else the controller remembers for seconds that nobody answered
+        commands.append(f"neighbour flush dev {nic.bridge}")
+    _ip(lab_pid, commands, force=True)
 
 
 def _ip(pid: int, commands: list[str], *, force: bool = False) -> None:

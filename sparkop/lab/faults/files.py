@@ -123,9 +123,9 @@ def available():
 open("/proc/self/oom_score_adj", "w").write("1000")  # it dies before anything of the host does
 open("/run/services/hog.pid", "w").write(str(os.getpid()))
 leaves, held = int(sys.argv[1]), []
-while (more := min(available() - leaves, 16 << 20)) > 1 << 20:
-    held.append(bytearray(b"x") * more)
-    time.sleep(0.05)
+while (more := available() - leaves) > 1 << 20:
+    held.append(bytearray(b"x") * max(more // 2, 1 << 20))
+    time.sleep(0.1)  # the figure is refreshed each 0.04 s
 open("/run/services/hog.done", "w").write("")
 time.sleep(3600)
 """
@@ -148,7 +148,7 @@ def _relieve(target: Target) -> str:
             "-c",
             (
                 "cd /run/services; [ -e hog.pid ] && kill -9 $(cat hog.pid) 2>/dev/null; "
-                "rm -f hog.pid hog.done"
+                "while kill -0 $(cat hog.pid) 2>/dev/null; do sleep 0.05; done; rm -f hog.pid hog.done"
             ),
         ]
     )

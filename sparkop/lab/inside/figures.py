@@ -1,7 +1,7 @@
 """Keep a host's live figures fresh: /proc/meminfo, link speeds, InfiniBand port states and GIDs.
 
-Usage: figures.py MEMORY_BYTES. Runs inside a lab host. Files are written in place, because they are bound
-over others; a file keeps its size, so that a reader never sees it empty or half.
+Usage: figures.py MEMORY_BYTES. Runs inside a lab host. What is bound over a file of the kernel (meminfo, speed)
+is written in place and never gets shorter, so that a reader does not see it empty or half.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ def _ipv4(interface: str) -> str | None:
 
 def refresh_speed(card: str, full: int) -> None:
     """Speed in Mbit/s as the driver tells it: -1 without a cable."""
-    _replace(FIGURES / "speed" / card, str(full) if _plugged(card) else "-1")
+    file = FIGURES / "speed" / card
+    old, text = file.read_bytes(), str(full) if _plugged(card) else "-1"
+    if old.rstrip() != text.encode():
+        write_in_place(file, f"{text}\n".encode().ljust(len(old), b"\n"))
 
 
 def refresh_device(device: Path) -> None:
@@ -124,10 +127,11 @@ def _plugged(card: str) -> bool:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write when it differs; never shorter than before, because a bound file must not be seen empty."""
-    old = file.read_bytes()
-    if old.rstrip() != text.encode():
-        write_in_place(file, (text + "\n").encode().ljust(len(old), b"\n"))
+    """Write when it differs, so that a reader sees the old text or the new one."""
+    if file.read_text() != f"{text}\n":
+        new = file.with_name(f".{file.name}")
+        new.write_text(f"{text}\n")
+        new.replace(file)
 
 
 def main() -> None:
