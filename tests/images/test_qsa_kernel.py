@@ -1,0 +1,358 @@
+"""The QSA fallback kernel (row B4) without a GPU: interpreted on the CPU, and compiled for SM121.
+
+Needs torch, triton, numpy, pytest and hypothesis, and nothing of this project's own dependencies. What only a
+GPU shows, speed and replays of a CUDA graph, `python -m tests.bench kernel` measures and checks.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import Any
+
+from tests.images import qsa_interpreter  # noqa: F401  (must come before the kernel module)
+
+# isort: split
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.images.qsa_reference import KERNEL_PATH, attention_fp64, load_kernel, relative_error
+
+qsa = load_kernel()
+
+BF16, FP16 = torch.bfloat16, torch.float16
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+TOLERANCE = {BF16: 4e-3, FP16: 5e-4}
+H200 = qsa.Device(sm_count=132, memory_bytes_per_second=4.8e12, shared_memory_bytes=232_448)
+SM121_SHARED_BYTES = 101_376
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory() -> Iterator[None]:
+    """torch.empty gives NaN: a result that was not written, or scratch that was not, shows."""
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def prefix_sums(counts: list[int]) -> torch.Tensor:
+    return torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
+
+
+def random_inputs(
+    query_counts: list[int],
+    key_counts: list[int],
+    *,
+    heads: tuple[int, int] = (12, 1),
+    head_dim: int = 256,
+    dtype: torch.dtype = BF16,
+    kv_dtype: torch.dtype | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """A call's arguments. Seven rows behind the packed keys and values are NaN, as scratch can be."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows(count: int, head_count: int) -> torch.Tensor:
+        return torch.randn(count, head_count, head_dim, generator=generator)
+
+    def packed() -> torch.Tensor:
+        nan = torch.full((7, heads[1], head_dim), torch.nan)
+        return torch.cat([rows(sum(key_counts), heads[1]), nan]).to(kv_dtype or dtype)
+
+    return {
+        "q": rows(sum(query_counts), heads[0]).to(dtype),
+        "k": packed(),
+        "v": packed(),
+        "cu_seqlens_q": prefix_sums(query_counts),
+        "cu_seqlens_k": prefix_sums(key_counts),
+        "max_seqlen_q": max(query_counts, default=1),
+        "max_seqlen_k": max(key_counts, default=1),
+        "softmax_scale": head_dim**-0.5,
+        "causal": True,
+    }
+
+
+def attend(arguments: dict[str, Any], splits: int) -> torch.Tensor:
+    rest = {name: value for name, value in arguments.items() if name != "max_seqlen_k"}
+    result: torch.Tensor = qsa.attend(**rest, splits=splits)
+    return result
+
+
+def assert_matches_reference(result: torch.Tensor, arguments: dict[str, Any]) -> None:
+    reference = attention_fp64(
+        arguments["q"],
+        arguments["k"],
+        arguments["v"],
+        arguments["cu_seqlens_q"].diff().tolist(),
+        arguments["cu_seqlens_k"].diff().tolist(),
+        arguments["softmax_scale"],
+        arguments["causal"],
+    )
+    assert result.shape == arguments["q"].shape
+    assert result.dtype == arguments["q"].dtype
+    assert result.is_contiguous()
+    assert torch.equal(result[reference == 0], torch.zeros_like(result[reference == 0]))
+    assert relative_error(result, reference) <= TOLERANCE[result.dtype]
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_lengths_at_block_edges_match_fp64_and_empty_rows_are_zero(dtype: torch.dtype, splits: int) -> None:
+    block = qsa.BLOCK_N
+    key_counts = [0, 1, block - 1, block, block + 1, 0, 3 * block, 5 * block - 1, 0]
+    arguments = random_inputs([1] * len(key_counts), key_counts, dtype=dtype)
+    assert_matches_reference(attend(arguments, splits), arguments)
+
+
+@pytest.mark.parametrize("heads", [(12, 1), (24, 2)])
+def test_real_calls_with_the_tail_behind_the_budget_match_fp64(heads: tuple[int, int]) -> None:
+    """2051 keys are 2048 of the budget and a tail of three; one row of the bucket is padding of length 1."""
+    arguments = random_inputs([1, 1], [2051, 1], heads=heads)
+    assert_matches_reference(qsa.qsa_varlen_attention(**arguments), arguments)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16])
+@pytest.mark.parametrize("kv_dtype", [E4M3, E5M2])
+def test_fp8_keys_and_values_are_upcast_without_loss(dtype: torch.dtype, kv_dtype: torch.dtype) -> None:
+    arguments = random_inputs([1, 1, 1], [70, 0, 33], dtype=dtype, kv_dtype=kv_dtype)
+    assert_matches_reference(attend(arguments, 2), arguments)
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_dim"),
+    [((1, 1), 1), ((3, 3), 8), ((8, 2), 64), ((5, 1), 80), ((16, 1), 96), ((40, 2), 33), ((4, 4), 192)],
+)
+def test_head_dimensions_and_groups_of_any_size(heads: tuple[int, int], head_dim: int) -> None:
+    """Sizes that are no power of two, groups of 1, of a whole tile, and of more than one (20)."""
+    arguments = random_inputs([1, 1], [75, 2], heads=heads, head_dim=head_dim)
+    assert_matches_reference(attend(arguments, 2), arguments)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("splits", [1, 4])
+def test_several_query_tokens_a_sequence_align_bottom_right(causal: bool, splits: int) -> None:
+    """Also where queries outnumber keys (the first of them see nothing) and where a sequence has no query."""
+    arguments = random_inputs([5, 0, 40, 1, 9], [130, 20, 33, 64, 0], heads=(6, 2), head_dim=32, dtype=FP16)
+    arguments["causal"] = causal
+    assert_matches_reference(attend(arguments, splits), arguments)
+
+
+def test_views_of_q_k_and_v_give_the_bits_of_their_copies() -> None:
+    """q as a leading slice of a fused buffer, transposed, with gaps in between; k and v of wider rows."""
+    plain = random_inputs([1] * 4, [40, 9, 0, 33], heads=(4, 2), head_dim=48, dtype=FP16)
+    expected = attend(plain, 2)
+    q, k, v = plain["q"], plain["k"], plain["v"]
+    fused = torch.full((6, 3 * 4 * 48), torch.nan, dtype=FP16)
+    fused[:4, 192:384] = q.reshape(4, -1)
+    gaps = torch.full((4, 4, 96), torch.nan, dtype=FP16)
+    gaps[..., ::2] = q
+    by_head = q.transpose(0, 1).contiguous().transpose(0, 1)
+    for view in (fused[:4, 192:384].unflatten(1, (4, 48)), gaps[..., ::2], by_head):
+        assert not view.is_contiguous()
+        assert torch.equal(attend({**plain, "q": view}, 2), expected)
+    both = torch.cat([k, v], dim=1)
+    views = {"k": both[:, :2], "v": both[:, 2:]}
+    assert not views["k"].is_contiguous()
+    assert torch.equal(attend({**plain, **views}, 2), expected)
+
+
+def test_offsets_beyond_32_bits() -> None:
+    """Packed rows so far apart that row * stride passes 2**31 elements (two GiB that are never touched)."""
+    stride = 2**30
+    arguments = random_inputs([1] * 3, [1, 1, 1], heads=(2, 1), head_dim=16, dtype=FP16, kv_dtype=E4M3)
+    expected = attend(arguments, 1)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    far = torch.empty(2 * stride + 32, dtype=torch.uint8).view(E4M3)
+    for name, offset in (("k", 0), ("v", 16)):
+        view = far[offset:].as_strided((3, 1, 16), (stride, 16, 1))
+        view.copy_(arguments[name][:3])
+        arguments[name] = view
+    assert torch.equal(attend(arguments, 1), expected)
+
+
+def test_lengths_are_read_on_the_device_and_scratch_needs_no_clearing() -> None:
+    """As in a graph replay: the prefix sums change in place, longer and shorter, to zero and back."""
+    arguments = random_inputs([1] * 3, [64, 64, 64], head_dim=64, dtype=FP16)
+    for key_counts in ([64, 64, 64], [1, 0, 100], [0, 0, 0], [190, 1, 1]):
+        arguments["cu_seqlens_k"].copy_(prefix_sums(key_counts))
+        assert_matches_reference(attend(arguments, 3), arguments)
+
+
+class _OnlyAllocates(TorchDispatchMode):
+    """Fails on every torch operation but allocation: a copy to the host, a clear, a hidden contiguous()."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket in (torch.ops.aten.empty, torch.ops.aten.new_empty), f"{func} in a call"
+        return func(*args, **(kwargs or {}))
+
+
+class _Launches:
+    """In the place of both kernels: notes grid and arguments."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[tuple[int, ...], dict[str, Any]]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *_, **constants: self.seen.append((grid, constants))
+
+
+def test_the_host_part_allocates_launches_and_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture-safe, and the launch is the same whatever the lengths on the device are."""
+    launches = _Launches()
+    monkeypatch.setattr(qsa, "_attend_split", launches)
+    monkeypatch.setattr(qsa, "_merge_splits", launches)
+    arguments = random_inputs([1] * 4, [2048, 7, 1, 0])
+    with _OnlyAllocates():
+        qsa.qsa_varlen_attention(**arguments)
+    first = launches.seen.copy()
+    arguments["cu_seqlens_k"].zero_()
+    with _OnlyAllocates():
+        qsa.qsa_varlen_attention(**arguments)
+    assert launches.seen[len(first) :] == first
+    assert [grid for grid, _ in first] == [(4, 1, 12), (4, 12)]
+
+
+@pytest.mark.parametrize(("rows", "heads"), [(0, (12, 1)), (3, (0, 1))])
+def test_nothing_to_do_gives_an_empty_tensor(rows: int, heads: tuple[int, int]) -> None:
+    arguments = random_inputs([1] * rows, [5] * rows, heads=heads)
+    assert qsa.qsa_varlen_attention(**arguments).shape == (rows, heads[0], 256)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
+    """A call's arguments and a split count. Values are positive: none cancel, so that a relative error means
+    something for a single element too.
+    """
+    key_counts = draw(st.lists(st.integers(0, 100), min_size=1, max_size=3))
+    single = draw(st.booleans())
+    query_counts = [1 if single else draw(st.integers(0, 5)) for _ in key_counts]
+    kv_heads = draw(st.integers(1, 2))
+    dtype = draw(st.sampled_from([BF16, FP16]))
+    arguments = random_inputs(
+        query_counts,
+        key_counts,
+        heads=(kv_heads * draw(st.sampled_from([1, 3, 12, 17])), kv_heads),
+        head_dim=draw(st.integers(1, 40)),
+        dtype=dtype,
+        kv_dtype=draw(st.sampled_from([dtype, E4M3, E5M2])),
+        seed=draw(st.integers(0, 2**20)),
+    )
+    arguments["v"] = arguments["v"].float().abs().to(arguments["v"].dtype)
+    arguments["causal"] = draw(st.booleans())
+    arguments["softmax_scale"] = draw(st.sampled_from([0.02, 0.3, 1.0]))
+    if draw(st.booleans()):
+        arguments["q"] = arguments["q"].transpose(0, 2).contiguous().transpose(0, 2)
+    return arguments, draw(st.integers(1, 4))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(calls())
+def test_fuzzed_calls_match_fp64(call: tuple[dict[str, Any], int]) -> None:
+    arguments, splits = call
+    assert_matches_reference(attend(arguments, splits), arguments)
+
+
+WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
+    (TypeError, "q is", {"q": torch.zeros(2, 4, 32)}),
+    (TypeError, "k is", {"k": torch.zeros(9, 2, 32, dtype=BF16), "v": torch.zeros(9, 2, 32, dtype=BF16)}),
+    (TypeError, "v is", {"v": torch.zeros(9, 2, 32, dtype=E4M3)}),
+    (TypeError, "int32", {"cu_seqlens_k": torch.tensor([0, 1, 2])}),
+    (ValueError, "shapes", {"v": torch.zeros(8, 2, 32, dtype=FP16)}),
+    (ValueError, "shapes", {"q": torch.zeros(2, 4, 16, dtype=FP16)}),
+    (ValueError, "head dim", {name: torch.zeros(2, 2, 257, dtype=FP16) for name in "qkv"}),
+    (ValueError, "multiple", {"q": torch.zeros(2, 3, 32, dtype=FP16)}),
+    (ValueError, "contiguous", {"k": torch.zeros(9, 2, 64, dtype=FP16)[..., ::2]}),
+    (ValueError, "cu_seqlens", {"cu_seqlens_q": torch.zeros(2, dtype=torch.int32)}),
+    (ValueError, "contiguous", {"cu_seqlens_k": torch.zeros(6, dtype=torch.int32)[::2]}),
+    (ValueError, "device", {"q": torch.zeros(2, 4, 32, dtype=FP16, device="meta")}),
+]
+
+
+@pytest.mark.parametrize(("error", "message", "change"), WRONG)
+def test_what_the_kernel_cannot_do_is_refused(
+    error: type[Exception], message: str, change: dict[str, Any]
+) -> None:
+    arguments = random_inputs([1, 1], [1, 1], heads=(4, 2), head_dim=32, dtype=FP16)
+    with pytest.raises(error, match=message):
+        qsa.qsa_varlen_attention(**{**arguments, **change})
+
+
+@pytest.mark.parametrize(
+    ("device", "splits_by_tiles"),
+    [
+        # Two programs for each of 132 SMs; the measured optimum at every tile count of the benchmark.
+        (H200, {1: 32, 2: 32, 4: 32, 8: 32, 16: 16, 32: 8, 56: 4, 112: 2, 224: 1, 1024: 1}),
+        # One for each of 48: an SM's share of 273 GB/s is a sixth of what one program reads, and one fits in.
+        (qsa.GB10, {1: 32, 2: 24, 4: 12, 8: 6, 16: 3, 24: 2, 48: 1, 64: 1, 112: 1}),
+    ],
+)
+def test_split_choice_of_both_devices(device: Any, splits_by_tiles: dict[int, int]) -> None:
+    assert {tiles: qsa.choose_splits(device, tiles, 2048) for tiles in splits_by_tiles} == splits_by_tiles
+
+
+@given(
+    st.sampled_from([H200, qsa.GB10, qsa.Device(1, 1e9, 48 * 1024)]),
+    st.integers(0, 5000),
+    st.integers(0, 1_000_000),
+)
+def test_splits_fit_the_device_and_the_keys(device: Any, tiles: int, max_seqlen_k: int) -> None:
+    """Never none; never so many that programs wait for an SM, splits are empty, or the merge spills."""
+    splits = qsa.choose_splits(device, tiles, max_seqlen_k)
+    assert 1 <= splits <= qsa.MAX_SPLITS
+    if splits > 1:
+        resident = device.sm_count * max(1, device.shared_memory_bytes // qsa.PROGRAM_SHARED_BYTES)
+        assert tiles * splits <= resident
+        assert splits * qsa.BLOCK_N * qsa.MIN_BLOCKS_PER_SPLIT <= max_seqlen_k
+
+
+def test_a_memory_clock_that_is_not_reported_counts_as_a_gb10s(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = {
+        "multiprocessor_count": 48,
+        "max_shared_mem": 101_376,
+        "mem_clock_rate": 0,
+        "mem_bus_width": 0,
+    }
+    utils = SimpleNamespace(get_device_properties=lambda index: reported)
+    monkeypatch.setattr(qsa.triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    qsa.device_properties.cache_clear()
+    assert qsa.device_properties(torch.device("cuda", 0)) == qsa.GB10
+    qsa.device_properties.cache_clear()
+
+
+def test_the_module_imports_torch_triton_and_the_standard_library_only() -> None:
+    """The image gets this one file."""
+    tree = ast.parse(KERNEL_PATH.read_text())
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {name.split(".")[0] for name in names} <= {"torch", "triton", *sys.stdlib_module_names}
+
+
+def test_all_variants_compile_for_sm121_within_shared_memory_and_without_spills() -> None:
+    """The launch fails on a GB10 when a program asks for more; spills would be slow, silently."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    lines = subprocess.run(
+        [sys.executable, "-m", "tests.images.qsa_compile_sm121"],
+        cwd=KERNEL_PATH.parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+    ).stdout.splitlines()
+    programs = [json.loads(line) for line in lines]
+    assert len(programs) > 20
+    for program in programs:
+        assert program["shared"] <= SM121_SHARED_BYTES, program
+        assert (program["stack"], program["local"]) == (0, 0), program
+    assert max(program["shared"] for program in programs) + 1024 == qsa.PROGRAM_SHARED_BYTES
+    assert programs[0]["async_copies"] >= 32, "the main loop of the backend's shape is not pipelined"
