@@ -1,0 +1,86 @@
+"""Hosts for nodes. SSH is imported only when a node needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, overload
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts.base import Host, HttpResponse, Json, ReadableHost
+from sparkop.hosts.ssh_options import Target
+
+
+class ReadOnlyHost:
+    """A host without its writing half: there is no method that could change the node."""
+
+    def __init__(self, host: ReadableHost) -> None:
+        self.__host = host
+
+    @property
+    def name(self) -> str:
+        return self.__host.name
+
+    def probe(self, request: Mapping[str, Json], *, timeout: float = 30.0) -> dict[str, Json]:
+        return self.__host.probe(request, timeout=timeout)
+
+    def http(
+        self,
+        method: str,
+        port: int,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 30.0,
+    ) -> HttpResponse:
+        return self.__host.http(method, port, path, headers=headers, body=body, timeout=timeout)
+
+    def read_file(self, path: str) -> bytes | None:
+        return self.__host.read_file(path)
+
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
+        return self.__host.log_lines(container, tail=tail, follow=follow)
+
+    def close(self) -> None:
+        self.__host.close()
+
+
+@overload
+def connect(target: Target, *, writable: Literal[True]) -> Host: ...
+@overload
+def connect(target: Target, *, writable: Literal[False]) -> ReadableHost: ...
+def connect(target: Target, *, writable: bool) -> ReadableHost:
+    """The host of a node. Does not connect yet: the first use does, so nodes connect side by side."""
+    host: Host
+    if target.local:
+        from sparkop.hosts.local import LocalHost
+
+        host = LocalHost(target.name)
+    else:
+        from sparkop.hosts.ssh import SshHost
+
+        host = SshHost(target)
+    return host if writable else ReadOnlyHost(host)
+
+
+def open_all(hosts: Iterable[ReadableHost]) -> dict[str, UnreachableError]:
+    """Connect to all hosts side by side; the nodes that can't be reached, and why."""
+    hosts = list(hosts)
+
+    def reach(host: ReadableHost) -> UnreachableError | None:
+        try:
+            host.probe({"sections": []})
+        except UnreachableError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
+        failures = zip(hosts, pool.map(reach, hosts), strict=True)
+        return {host.name: error for host, error in failures if error is not None}
+
+
+def close_all(hosts: Iterable[ReadableHost]) -> None:
+    """Close every host."""
+    for host in hosts:
+        host.close()

@@ -1,0 +1,176 @@
+"""A node's Docker engine.
+
+What changes containers runs on the node (node/act.py), under the same lock as the lease, so a writer whose
+lease is gone can't. Streams (pull, logs, events) come by the Docker SDK over the node's connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sparkop.errors import BlockedError, UnreachableError
+from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
+
+if TYPE_CHECKING:
+    import docker
+
+    from sparkop.hosts.channels import SocketLike
+
+ANSWER_SECONDS = 60.0
+"""The longest that the engine may take for an answer that is no stream."""
+
+
+class Way(Protocol):
+    """What the engine's node gives."""
+
+    @property
+    def name(self) -> str: ...
+
+    def act(
+        self, action: str, arguments: Mapping[str, Json], fence: Fence, *, timeout: float = 60.0
+    ) -> dict[str, Json]: ...
+
+    def dial_docker(self, timeout: float) -> SocketLike: ...
+
+
+class EngineContainers:
+    """`sparkop.hosts.base.Containers` of a real node."""
+
+    def __init__(self, node: Way) -> None:
+        self._node = node
+        self._client: docker.APIClient | None = None
+        self._lock = threading.Lock()
+
+    def run(self, spec: ContainerSpec, fence: Fence) -> str:
+        arguments = {"name": spec.name, "config": create_body(spec)}
+        return str(self._node.act("container.run", arguments, fence, timeout=120.0)["id"])
+
+    def remove(self, name: str, fence: Fence, *, grace: float) -> None:
+        arguments = {"name": name, "grace": grace}
+        self._node.act("container.remove", arguments, fence, timeout=grace + 60.0)
+
+    def kill(self, name: str, fence: Fence) -> None:
+        self._node.act("container.kill", {"name": name}, fence)
+
+    def pull(self, reference: str, fence: Fence) -> Iterator[Json]:
+        self._node.act("lease.check", {}, fence)
+        with self._told():
+            for progress in self._api().pull(reference, stream=True, decode=True):
+                if "error" in progress:
+                    raise BlockedError(
+                        f"{reference} can't be pulled: {progress['error']}", node=self._node.name
+                    )
+                yield progress
+
+    def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
+        with self._told():
+            parts = self._api().logs(name, stream=True, follow=follow, tail=tail)
+            yield from lines_of(parts)
+
+    def events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
+        with self._told(ends_silently=True):
+            wanted = {key: list(values) for key, values in filters.items()}
+            yield from self._api().events(filters=wanted, decode=True)
+
+    def _api(self) -> docker.APIClient:
+        """The SDK's client; made once, its streams are opened as they are needed."""
+        from sparkop.hosts.docker_client import connect
+
+        with self._lock:
+            if self._client is None:
+                self._client = connect(self._node.dial_docker, ANSWER_SECONDS)
+            return self._client
+
+    @contextmanager
+    def _told(self, *, ends_silently: bool = False) -> Iterator[None]:
+        """The SDK's failures as ours."""
+        import docker.errors
+        import requests
+        import urllib3
+
+        try:
+            yield
+        except docker.errors.APIError as error:
+            raise BlockedError(
+                f"The node could not do it: Docker: {error.explanation or error}", node=self._node.name
+            ) from error
+        except (
+            docker.errors.DockerException,
+            requests.RequestException,
+            urllib3.exceptions.HTTPError,
+            OSError,
+        ) as error:
+            if ends_silently:
+                return
+            raise UnreachableError(
+                "The node's Docker engine does not answer.", node=self._node.name, cause=str(error)
+            ) from error
+
+
+def lines_of(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines of a stream that comes in parts."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def create_body(spec: ContainerSpec) -> dict[str, Any]:
+    """The container in the words of Docker's API (POST /containers/create)."""
+    options = spec.options or ContainerOptions()
+    body: dict[str, Any] = {
+        "Image": spec.image,
+        "Labels": dict(spec.labels),
+        "Cmd": list(spec.arguments) or None,
+        "Env": [f"{key}={value}" for key, value in (spec.environment or {}).items()],
+        "HostConfig": host_config(spec, options),
+    }
+    if spec.entrypoint is not None:
+        body["Entrypoint"] = list(spec.entrypoint)
+    return body
+
+
+def host_config(spec: ContainerSpec, options: ContainerOptions) -> dict[str, Any]:
+    """``HostConfig``: only what is set, so that the engine's own defaults stay."""
+    settings: dict[str, Any] = {
+        "NetworkMode": options.network,
+        "IpcMode": options.ipc,
+        "PidMode": options.pid,
+        "Privileged": options.privileged or None,
+        "ShmSize": options.shm_bytes,
+        "Memory": options.memory_bytes,
+        "CpusetCpus": options.cpuset,
+        "Init": options.init or None,
+        "ReadonlyRootfs": options.read_only_root or None,
+        "OomScoreAdj": options.oom_score_adj,
+        "CapAdd": list(options.capabilities) or None,
+        "RestartPolicy": {"Name": options.restart},
+        "Ulimits": [
+            {"Name": name, "Soft": limit, "Hard": limit} for name, limit in (options.ulimits or {}).items()
+        ]
+        or None,
+        "Devices": [device(text) for text in options.devices] or None,
+        "Mounts": [
+            {"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only}
+            for m in spec.mounts
+        ]
+        or None,
+        "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}] if options.gpus else None,
+    }
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def device(text: str) -> dict[str, str]:
+    """``--device`` of docker run: ``host[:container[:permissions]]``."""
+    host, _, rest = text.partition(":")
+    container, _, permissions = rest.partition(":")
+    return {
+        "PathOnHost": host,
+        "PathInContainer": container or host,
+        "CgroupPermissions": permissions or "rwm",
+    }

@@ -1,0 +1,112 @@
+"""What the real hosts share: probe, acts, files, HTTP and Docker over a way to run programs and open streams."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts import http
+from sparkop.hosts.base import Fence, HttpResponse, Json
+from sparkop.hosts.channels import SocketLike
+from sparkop.hosts.docker_engine import EngineContainers
+from sparkop.hosts.document import VERSION
+from sparkop.hosts.programs import (
+    Program,
+    act_program,
+    new_nonce,
+    parse_answer,
+    parse_document,
+    probe_program,
+    raise_act_error,
+)
+
+
+class Machine(ABC):
+    """A real node. Threads may share it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._containers = EngineContainers(self)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def containers(self) -> EngineContainers:
+        return self._containers
+
+    @abstractmethod
+    def run_program(
+        self, program: Program, request: bytes, nonce: str, timeout: float
+    ) -> tuple[bytes, bytes]:
+        """Run a program of `sparkop.node` with the request on standard input; what it wrote to stdout and
+        stderr, at least until the end of its answer. Raises UnreachableError."""
+
+    @abstractmethod
+    def dial_port(self, port: int, timeout: float) -> SocketLike:
+        """A stream to a TCP port of the node's loopback. Raises OSError when nothing listens."""
+
+    @abstractmethod
+    def dial_docker(self, timeout: float) -> SocketLike:
+        """A stream to the node's Docker socket. Raises OSError when no engine answers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connections."""
+
+    def probe(self, request: Mapping[str, Json], *, timeout: float = 30.0) -> dict[str, Json]:
+        nonce = new_nonce()
+        asked = json.dumps({"version": VERSION, **request, "nonce": nonce}).encode()
+        output, said = self.run_program(probe_program(), asked, nonce, timeout)
+        return parse_document(output, nonce, node=self.name, said=said)
+
+    def act(
+        self, action: str, arguments: Mapping[str, Json], fence: Fence, *, timeout: float = 60.0
+    ) -> dict[str, Json]:
+        nonce = new_nonce()
+        request = {
+            "version": VERSION,
+            "nonce": nonce,
+            "action": action,
+            "arguments": dict(arguments),
+            "fence": asdict(fence),
+            "timeout": timeout,
+        }
+        output, said = self.run_program(act_program(), json.dumps(request).encode(), nonce, timeout + 5)
+        answer = parse_answer(output, nonce, node=self.name, said=said)
+        raise_act_error(answer, node=self.name)
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def read_file(self, path: str) -> bytes | None:
+        document = self.probe({"sections": ["contents"], "contents": [path]})
+        found: Mapping[str, str | None] = document.get("contents") or {}
+        if path not in found:
+            reason = document["errors"].get(f"contents:{path}") or document["errors"].get("contents")
+            if reason and reason.startswith("PermissionError"):
+                raise PermissionError(f"{self.name}: {reason}")
+            raise UnreachableError(f"{path} can't be read.", node=self.name, cause=reason)
+        content = found[path]
+        return None if content is None else b64decode(content)
+
+    def http(
+        self,
+        method: str,
+        port: int,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 30.0,
+    ) -> HttpResponse:
+        return http.request(lambda t: self.dial_port(port, t), method, path, headers, body, timeout)
+
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
+        for line in self._containers.logs(container, tail=tail, follow=follow):
+            yield line.decode("utf-8", "replace")

@@ -1,0 +1,195 @@
+"""A node over SSH: one warm connection, opened at first use and again after it broke."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import paramiko
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts.channels import ChannelSocket, SocketLike, open_streamlocal
+from sparkop.hosts.machine import Machine
+from sparkop.hosts.programs import Program, new_nonce, relay_program
+from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
+from sparkop.hosts.ssh_options import Target
+from sparkop.node.wire import DOCKER_SOCKET
+
+MOST_LINKS = 4
+"""Connections to a server that limits sessions (MaxSessions); one is enough for all others."""
+FORBIDDEN = 1
+"""SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, 5.1)."""
+PART = 1 << 16
+
+_BROKEN = (paramiko.SSHException, EOFError, OSError)
+
+
+class SshHost(Machine):
+    """Threads may share it: each call is a channel of its own."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.name)
+        self.target = target
+        self._links: list[Link] = []
+        self._lock = threading.Lock()
+        self._relay_docker = False
+        self._relay_ports = False
+
+    def open(self) -> None:
+        """Connect now; else the first use does. Raises UnreachableError."""
+        self._link()
+
+    def close(self) -> None:
+        with self._lock:
+            links, self._links = self._links, []
+        for link in links:
+            link.close()
+
+    # Connections
+
+    def _link(self) -> Link:
+        """The warm connection."""
+        with self._lock:
+            self._links = [link for link in self._links if link.alive]
+            if not self._links:
+                self._links.append(open_link(self.target))
+            return self._links[0]
+
+    def _session(self, timeout: float) -> paramiko.Channel:
+        """A channel for a command, on one more connection when the server limits sessions."""
+        end = time.monotonic() + timeout
+        self._link()
+        while True:
+            for link in list(self._links):
+                try:
+                    return link.transport.open_session(timeout=CHANNEL_TIMEOUT)
+                except paramiko.ChannelException:
+                    continue  # the server has no more sessions for this connection
+            with self._lock:
+                room = len(self._links) < MOST_LINKS
+                if room:
+                    self._links.append(open_link(self.target))
+            if not room:
+                if time.monotonic() > end:
+                    raise UnreachableError(
+                        "The SSH server opens no more sessions.",
+                        node=self.name,
+                        remedy="Raise MaxSessions in its sshd_config.",
+                    )
+                time.sleep(0.05)
+
+    # Programs
+
+    def run_program(
+        self, program: Program, request: bytes, nonce: str, timeout: float
+    ) -> tuple[bytes, bytes]:
+        end = time.monotonic() + timeout
+        try:
+            channel = self._session(timeout)
+            try:
+                return self._converse(channel, program, request, nonce, end)
+            finally:
+                channel.close()
+        except TimeoutError as error:
+            raise UnreachableError(
+                "The node does not answer.", node=self.name, cause=f"no answer in {timeout:g} s"
+            ) from error
+        except _BROKEN as error:
+            raise UnreachableError(
+                "The connection to the node broke.", node=self.name, cause=str(error) or type(error).__name__
+            ) from error
+
+    def _converse(
+        self, channel: paramiko.Channel, program: Program, request: bytes, nonce: str, end: float
+    ) -> tuple[bytes, bytes]:
+        channel.settimeout(max(0.1, end - time.monotonic()))
+        channel.exec_command(program.command)
+        channel.sendall(program.source + request)
+        channel.shutdown_write()
+        trailer = f"\nend {nonce}\n".encode()
+        output = bytearray()
+        while trailer not in output[-PART - len(trailer) :]:
+            channel.settimeout(max(0.1, end - time.monotonic()))
+            part = channel.recv(PART)
+            if not part:
+                return bytes(output), self._said(channel, end)
+            output += part
+        return bytes(output), b""  # the answer is whole: no need to wait until the shell has ended
+
+    def _said(self, channel: paramiko.Channel, end: float) -> bytes:
+        """Standard error of a program that gave no answer."""
+        said = bytearray()
+        channel.settimeout(max(0.1, min(2.0, end - time.monotonic())))
+        while part := channel.recv_stderr(PART):
+            said += part
+        if not self._link().alive:
+            raise EOFError("the connection is closed")
+        if channel.exit_status_ready() and channel.recv_exit_status() == 127:
+            said += b"\nIs python3 installed on the node?"
+        return bytes(said)
+
+    # Streams
+
+    def dial_port(self, port: int, timeout: float) -> SocketLike:
+        if self._relay_ports:
+            return self._relay({"port": port}, timeout)
+        try:
+            transport = self._link().transport
+            place = ("127.0.0.1", port)
+            return ChannelSocket(transport.open_channel("direct-tcpip", place, ("", 0), timeout=timeout))
+        except paramiko.ChannelException as error:
+            if error.code != FORBIDDEN:
+                raise ConnectionRefusedError(f"nothing listens on port {port} of {self.name}") from error
+        except (paramiko.SSHException, EOFError) as error:
+            raise ConnectionError(str(error)) from error
+        except UnreachableError as error:
+            raise ConnectionError(f"{error.message} {error.cause or ''}") from error
+        self._relay_ports = True
+        return self._relay({"port": port}, timeout)
+
+    def dial_docker(self, timeout: float) -> SocketLike:
+        if not self._relay_docker:
+            try:
+                return ChannelSocket(open_streamlocal(self._link().transport, DOCKER_SOCKET, timeout))
+            except paramiko.ChannelException:
+                pass  # forbidden, or no engine: the relay tells which
+            except (paramiko.SSHException, EOFError) as error:
+                raise ConnectionError(str(error)) from error
+            except UnreachableError as error:
+                raise ConnectionError(f"{error.message} {error.cause or ''}") from error
+        stream = self._relay({"unix": DOCKER_SOCKET}, timeout)
+        self._relay_docker = True
+        return stream
+
+    def _relay(self, place: dict[str, object], timeout: float) -> ChannelSocket:
+        """The same stream through a program on the node. Raises OSError when nothing listens there."""
+        nonce, program = new_nonce(), relay_program()
+        request = json.dumps({"nonce": nonce, **place}).encode() + b"\n"
+        try:
+            channel = self._session(timeout)
+            channel.settimeout(timeout)
+            channel.exec_command(program.command)
+            channel.sendall(program.source + request)
+            return ChannelSocket(channel, _after_greeting(channel, nonce))
+        except UnreachableError as error:
+            raise ConnectionError(f"{error.message} {error.cause or ''}") from error
+        except (paramiko.SSHException, EOFError) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+
+
+def _after_greeting(channel: paramiko.Channel, nonce: str) -> bytes:
+    """Skip what start-up files print; the bytes that came after the relay's greeting."""
+    ready, failed = f"\nsparkop {nonce} 0\n".encode(), f"\nfailed {nonce} ".encode()
+    received = b""
+    while ready not in received:
+        if failed in received and received.endswith(b"\n"):
+            channel.close()
+            reason = received.partition(failed)[2].decode("utf-8", "replace").strip()
+            raise ConnectionRefusedError(reason)
+        part = channel.recv(PART)
+        if not part:
+            channel.close()
+            raise ConnectionError("the node's relay gave no answer")
+        received += part
+    return received.partition(ready)[2]

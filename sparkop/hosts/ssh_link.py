@@ -1,0 +1,244 @@
+"""One SSH connection: opened as the user's ssh would, with its failures told apart."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shlex
+import socket
+import subprocess
+import threading
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+from paramiko.pkey import UnknownKeyType
+
+from sparkop.errors import HostKeyError, UnreachableError
+from sparkop.hosts.known_hosts import add_key, fingerprint, known_keys
+from sparkop.hosts.ssh_auth import Authentication, NotAuthenticatedError
+from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name, read_options
+
+CHANNEL_TIMEOUT = 10.0
+USER_TIMEOUT_MS = 8000
+"""A sent byte that is not acknowledged for this long ends the connection (a node without power)."""
+KEEPALIVE = (4, 2, 3)
+"""Seconds of silence before the first question, between questions, and how many go unanswered."""
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are no output of ours
+
+
+class _UnknownKeyError(paramiko.SSHException):
+    def __init__(self, key: paramiko.PKey) -> None:
+        super().__init__("unknown host key")
+        self.key = key
+
+
+class _Policy(paramiko.MissingHostKeyPolicy):
+    """Refuse an unknown host key, or note it where the user's configuration says so."""
+
+    def __init__(self, options: SshOptions) -> None:
+        self.options = options
+
+    def missing_host_key(self, _client: paramiko.SSHClient, _name: str, key: paramiko.PKey) -> None:
+        if not self.options.accept_new_keys or not self.options.known_hosts:
+            raise _UnknownKeyError(key)
+        add_key(self.options.known_hosts[0], self.options.host_key_name, key.get_name(), key.asbytes())
+
+
+class Link:
+    """An open connection, with the jump host's behind it."""
+
+    def __init__(self, connection: Connection, options: SshOptions, behind: Link | None) -> None:
+        self.connection = connection
+        self.options = options
+        self.behind = behind
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        transport: paramiko.Transport = self.connection.transport
+        return transport
+
+    @property
+    def alive(self) -> bool:
+        return self.transport.is_active()
+
+    def close(self) -> None:
+        self.connection.close()
+        if self.behind is not None:
+            self.behind.close()
+
+
+def open_link(target: Target, jump: str | None = None) -> Link:
+    """Connect and authenticate.
+
+    Raises HostKeyError, or UnreachableError whose cause tells apart an unknown name, no route, no answer,
+    refused, and permission denied.
+    """
+    options = read_options(target, jump=jump)
+    behind = None
+    if options.proxy_jump:
+        hop, before = jump_target(target, options.proxy_jump)
+        behind = open_link(hop, before)
+    try:
+        return Link(_connect(target, options, behind), options, behind)
+    except BaseException:
+        if behind is not None:
+            behind.close()
+        raise
+
+
+def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connection:
+    known = known_keys(options.known_hosts, options.host_key_name)
+    sock = _dial(target, options, behind)
+    connection = Connection(
+        options.hostname,
+        user=options.user,
+        port=options.port,
+        gateway=False,
+        config=Config(lazy=True, overrides={"load_ssh_configs": False}),
+        connect_kwargs={
+            "sock": sock,
+            "auth_strategy": Authentication(options),
+            "timeout": options.connect_timeout,
+            "banner_timeout": options.connect_timeout,
+            "auth_timeout": options.connect_timeout,
+            "channel_timeout": CHANNEL_TIMEOUT,
+        },
+    )
+    client: paramiko.SSHClient = connection.client
+    client.set_missing_host_key_policy(_Policy(options))
+    # paramiko looks a host up by address and port; what it may find there are the keys of the name.
+    lookup = lookup_name(options.hostname, options.port)
+    for kind, blob in known.keys:
+        if blob not in known.revoked:
+            _add_known(client, lookup, kind, blob)
+    try:
+        connection.open()
+        key = connection.transport.get_remote_server_key()
+        if key.asbytes() in known.revoked:
+            raise _host_key_error(target, options, key, "is revoked", changed=True)
+    except BaseException as error:
+        client.close()
+        sock.close()
+        if isinstance(error, (OSError, EOFError, paramiko.SSHException)):
+            raise _explain(error, target, options) from error
+        raise
+    return connection
+
+
+def _add_known(client: paramiko.SSHClient, name: str, kind: str, blob: bytes) -> None:
+    try:
+        key = paramiko.PKey.from_type_string(kind, blob)
+    except (UnknownKeyType, paramiko.SSHException, ValueError):
+        return  # a kind that paramiko can't check: the host may have another
+    client.get_host_keys().add(name, kind, key)
+
+
+def _dial(target: Target, options: SshOptions, behind: Link | None) -> Any:
+    """The stream below SSH: through a jump host, a proxy command, or TCP."""
+    try:
+        if behind is not None:
+            place = (options.hostname, options.port)
+            return behind.transport.open_channel("direct-tcpip", place, ("", 0), timeout=CHANNEL_TIMEOUT)
+        if options.proxy_command:
+            return _proxy(options.proxy_command)
+        sock = socket.create_connection((options.hostname, options.port), options.connect_timeout)
+    except (OSError, paramiko.SSHException) as error:
+        raise _explain(error, target, options) from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else 40 ms a round trip
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        for name, value in zip(names, (*KEEPALIVE, USER_TIMEOUT_MS), strict=True):
+            sock.setsockopt(socket.IPPROTO_TCP, name, value)
+    return sock
+
+
+def _proxy(command: str) -> socket.socket:
+    """A ProxyCommand, as a real socket."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        end = theirs.fileno()
+        process = subprocess.Popen(f"exec {command}", shell=True, stdin=end, stdout=end)  # noqa: S602
+    threading.Thread(target=process.wait, daemon=True).start()  # it ends with the socket; leave no zombie
+    return ours
+
+
+def _explain(error: BaseException, target: Target, options: SshOptions) -> UnreachableError:
+    """The failure in the user's words."""
+    place = options.hostname if options.port == 22 else f"{options.hostname} port {options.port}"
+    if isinstance(error, UnreachableError):
+        return error
+    if isinstance(error, _UnknownKeyError):
+        return _host_key_error(target, options, error.key, "is not known", changed=False)
+    if isinstance(error, paramiko.BadHostKeyException):
+        return _host_key_error(target, options, error.key, "has changed", changed=True)
+    if isinstance(error, NotAuthenticatedError):
+        return _denied(error, target, options, place)
+    cause, remedy = _network_cause(error, place)
+    return UnreachableError(
+        f"No SSH connection to {target.name}.", node=target.name, cause=cause, remedy=remedy
+    )
+
+
+def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
+    number = getattr(error, "errno", None)
+    if isinstance(error, socket.gaierror):
+        return f"the name {place} does not resolve", "Check the host in the spec or in ~/.ssh/config."
+    if number == errno.ECONNREFUSED:
+        return f"{place} refused the connection", "Check that sshd runs there, and the port."
+    if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"no route to {place}", "Check the cable, the address and that the node is on."
+    if isinstance(error, TimeoutError) or number == errno.ETIMEDOUT:
+        return f"{place} did not answer in time", "Check that the node is on, and the network between."
+    if isinstance(error, paramiko.ChannelException):
+        return f"the jump host could not reach {place} ({error.text})", "Check the jump host."
+    if "banner" in str(error):
+        return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
+    return f"{place}: {error or type(error).__name__}", "Try `ssh -v` to the same host."
+
+
+def _denied(
+    error: NotAuthenticatedError, target: Target, options: SshOptions, place: str
+) -> UnreachableError:
+    remedy = f"Put your public key there: ssh-copy-id -p {options.port} {options.user}@{options.hostname}"
+    cause = f"permission denied for {options.user} at {place}"
+    if error.locked:
+        cause += f"; {', '.join(error.locked)} needs its passphrase"
+        remedy = "Load the key into the agent: " + shlex.join(["ssh-add", *error.locked])
+    elif not error.tried:
+        cause += "; there is no key to try"
+        remedy = f"Make one with ssh-keygen. {remedy}"
+    elif error.allowed and "publickey" not in error.allowed:
+        cause += f"; it takes only {', '.join(error.allowed)}"
+    return UnreachableError(
+        f"{target.name} refuses the login.",
+        node=target.name,
+        cause=cause,
+        remedy=remedy,
+        detail="Keys tried: " + ", ".join(error.tried) if error.tried else None,
+    )
+
+
+def _host_key_error(
+    target: Target, options: SshOptions, key: paramiko.PKey, what: str, *, changed: bool
+) -> HostKeyError:
+    file = shlex.quote(str(options.known_hosts[0])) if options.known_hosts else "~/.ssh/known_hosts"
+    kind = key.get_name().removeprefix("ssh-")
+    steps = []
+    if changed:
+        steps.append(f"ssh-keygen -f {file} -R {shlex.quote(options.host_key_name)}")
+    direct = lookup_name(options.hostname, options.port) == options.host_key_name
+    if options.proxy_jump or options.proxy_command or not direct:
+        steps.append(f"ssh {shlex.quote(options.alias)}   # compare the fingerprint, then answer yes")
+    else:
+        algorithm = kind.partition("-")[0]
+        steps.append(f"ssh-keyscan -t {algorithm} -p {options.port} {options.hostname} >> {file}")
+    return HostKeyError(
+        f"The host key of {target.name} {what}.",
+        node=target.name,
+        cause=f"{options.host_key_name} shows {fingerprint(key.asbytes())} ({kind})",
+        remedy="If that is the node's key (there: ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), accept it:\n"
+        + "\n".join(steps),
+    )
