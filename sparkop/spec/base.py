@@ -31,13 +31,14 @@ def about(
     default: str | None = None,
     example: str | None = None,
     value: str | None = None,
+    hint: str | None = None,
 ) -> dict[str, Any]:
     """What ``json_schema_extra`` of a field holds.
 
     ``flag`` and ``variable``: what the field becomes in the engine's container. ``recipe``: the variables of
     the recipes that it replaces, as ``A: ONE, TWO; B: THREE``. ``default``: in words, where the value in the
     model is None and another is used. ``example``: a value as it is written in YAML. ``value``: what is
-    accepted, where the type alone says too little.
+    accepted, where the type alone says too little. ``hint``: shown after a value that is refused.
     """
     told = {
         "unit": unit,
@@ -47,6 +48,7 @@ def about(
         "defaultText": default,
         "example": example,
         "valueText": value,
+        "hint": hint,
     }
     return {key: text for key, text in told.items() if text is not None}
 

@@ -14,7 +14,8 @@ from sparkop.spec.tree import Path
 def edit(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
     """``text`` with values put at paths of YAML keys; None takes a key or an item away.
 
-    Values are plain data; missing mappings are made. Comments, the order of keys and everything that is not named stay as they are.
+    Values are plain data; missing mappings are made. Comments, the order of keys and everything that is not
+    named stay as they are.
     """
     from ruamel.yaml import YAML
 

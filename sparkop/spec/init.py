@@ -96,6 +96,8 @@ def _resized(text: str, loaded: LoadedSpec, names: Sequence[str], targets: Seque
     if len(targets) < len(starts):
         del lines[starts[len(targets)] - 1 : end]
     dash = " " * (nodes.items[0].place.column - 3)
+    while lines[end].startswith(f"{dash}  ") and lines[end].strip().startswith("#"):
+        end += 1
     for name, target in list(zip(names, targets, strict=True))[len(starts) :]:
         lines[end:end] = [f"{dash}- name: {name}", f"{dash}  ssh: {yaml_scalar(target)}"]
         end += 2

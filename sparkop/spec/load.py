@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sparkop.errors import SpecError
 from sparkop.spec.layers import apply_setting, merge, settings
-from sparkop.spec.messages import explain_errors, number_traps
+from sparkop.spec.messages import explain_errors, name_traps, number_traps
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError, Problem
 from sparkop.spec.tree import (
@@ -99,16 +99,7 @@ def load(paths: Sequence[FilePath], sets: Sequence[str] = ()) -> LoadedSpec:
         tree, found = apply_setting(tree, setting)
         problems += found
     assert isinstance(tree, MappingNode)
-    spec, found = validate(tree)
-    told = {(problem.place.source.name, problem.place.line, problem.place.column) for problem in problems}
-    problems += [
-        problem
-        for problem in found
-        if (problem.place.source.name, problem.place.line, problem.place.column) not in told
-    ]
-    if problems or spec is None:
-        raise InvalidSpecError(problems)
-    return LoadedSpec(spec, tree, tuple(paths), tuple(sets))
+    return LoadedSpec(_valid(tree, problems), tree, tuple(paths), tuple(sets))
 
 
 def load_text(text: str, name: str = "spec.yaml") -> LoadedSpec:
@@ -118,14 +109,22 @@ def load_text(text: str, name: str = "spec.yaml") -> LoadedSpec:
     if decoded is not None:
         root, problems = _root(source, decoded)
     if root is None:
-        raise InvalidSpecError(problems or [Problem(Place(source, 1, 1, 2), "is empty")])
+        raise InvalidSpecError(problems or [Problem(Place(source, 1, 1, 2), "the text is empty")])
     assert isinstance(root, MappingNode)
-    spec, found = validate(root)
-    told = {(problem.place.line, problem.place.column) for problem in problems}
-    problems += [problem for problem in found if (problem.place.line, problem.place.column) not in told]
+    return LoadedSpec(_valid(root, problems), root, ())
+
+
+def _valid(tree: Node, problems: Sequence[Problem]) -> ClusterSpec:
+    """The spec of a tree whose text had ``problems``. Each place is told once, the text's words first."""
+    spec, found = validate(tree)
+    told = {problem.place for problem in problems}
+    problems = [
+        *name_traps(problems, tree),
+        *(problem for problem in found if problem.place not in told),
+    ]
     if problems or spec is None:
         raise InvalidSpecError(problems)
-    return LoadedSpec(spec, root, ())
+    return spec
 
 
 def validate(tree: Node) -> tuple[ClusterSpec | None, list[Problem]]:
@@ -169,4 +168,4 @@ def _root(source: Source, text: str) -> tuple[Node | None, list[Problem]]:
 
 def _empty(path: FilePath) -> Problem:
     source = Source(str(path), ("",), 0)
-    return Problem(Place(source, 1, 1, 2), "is empty", suggestion="sparkop init writes a spec")
+    return Problem(Place(source, 1, 1, 2), "the file is empty", suggestion="sparkop init writes a spec")

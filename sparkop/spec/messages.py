@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparkop.spec.fields import (
     Field,
+    alternatives,
     choices,
     every_field,
     field_at,
@@ -16,7 +18,7 @@ from sparkop.spec.fields import (
     models_of,
     takes_only_text,
 )
-from sparkop.spec.problems import Problem
+from sparkop.spec.problems import Problem, is_secret
 from sparkop.spec.suggest import nearest, nearest_name
 from sparkop.spec.tree import (
     Found,
@@ -30,8 +32,9 @@ from sparkop.spec.tree import (
     leaves,
     show_path,
 )
-from sparkop.spec.yaml_text import shown
+from sparkop.spec.yaml_text import shown, trap_of
 
+_MANY_KEYS = 16
 _OWN_WORDS = {"quantity", "ssh", "path", "address", "value_error", "assertion_error"}
 _BOUNDS = {
     "greater_than": ("gt", "must be more than {}"),
@@ -53,12 +56,48 @@ def explain_errors(errors: Sequence[Any], root: Node) -> list[Problem]:
                 renamed.add((*path[:-1], name))
     for error in errors:
         path = tree_path(root, error["loc"])
+        if error["loc"][-1:] == ("[key]",):
+            problems.append(_bad_key(error, path, root))
+            continue
         if error["type"] == "missing" and path in renamed:
             continue
         if error["type"] == "too_short" and _counts_only_valid(error, path, root):
             continue
         problems.append(_explain(error, path, root))
     return problems
+
+
+def _bad_key(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
+    """A key of a free mapping (an environment variable's name, a thinking level)."""
+    found = follow(root, path)
+    accepted = str((error.get("ctx") or {}).get("expected", "")).replace("'", "").replace(" or ", ", ")
+    message = f"takes no key {path[-1]}"
+    return Problem(
+        found.key,
+        message,
+        path[:-1],
+        accepted=accepted or "letters, digits and underscores, no digit first",
+        suggestion=nearest(str(path[-1]), accepted.split(", ")),
+        defined=found.defined,
+    )
+
+
+def name_traps(problems: Sequence[Problem], root: Node) -> list[Problem]:
+    """Give problems of the text the path of their value, and the advice that fits the field."""
+    values = {node.place: (path, node) for path, node in leaves(root) if isinstance(node, Scalar)}
+    named = []
+    for problem in problems:
+        path, node = values.get(problem.place, ((), None))
+        trap = trap_of(node.raw) if node is not None and node.plain else None
+        field = field_at(path, root) if trap is not None else None
+        if trap is not None and trap[0] == problem.message and field is not None:
+            if takes_only_text(field.annotation):
+                problem = replace(problem, suggestion=f'quote it: "{node.raw}"' if node else None)
+            elif trap[1] is not None and str not in alternatives(field.annotation):
+                problem = replace(problem, suggestion=f"write {trap[1]}")
+            problem = replace(problem, path=path)
+        named.append(problem)
+    return named
 
 
 def _counts_only_valid(error: Mapping[str, Any], path: Path, root: Node) -> bool:
@@ -121,7 +160,7 @@ def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
         return _problem(found, path, words)
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return _problem(found, path, words.format(_number(context.get(name))) + _given(node), unit=field)
+        return _problem(found, path, words.format(_number(context.get(name))) + _given(node))
     if kind in (
         "string_type",
         "int_type",
@@ -163,9 +202,13 @@ def _missing(path: Path, root: Node) -> Problem:
         message,
         path[:-1],
         accepted=described,
-        suggestion=f"add {path[-1]}: {example}" if example else None,
+        suggestion=f"add {path[-1]}: {example}" if example else f"sparkop explain {_without_indexes(path)}",
         defined=parent.defined,
     )
+
+
+def _without_indexes(path: Path) -> str:
+    return ".".join(step for step in path if isinstance(step, str))
 
 
 def _unknown_key(path: Path, root: Node) -> Problem:
@@ -177,11 +220,17 @@ def _unknown_key(path: Path, root: Node) -> Problem:
     return Problem(
         found.key,
         f"{where} no key {key}",
-        accepted=", ".join(keys) or None,
+        accepted=_list_of_keys(keys, path[:-1], suggestion),
         suggestion=suggestion,
         defined=found.defined,
-        path=(),
     )
+
+
+def _list_of_keys(keys: Sequence[str], path: Path, suggestion: str | None) -> str | None:
+    """The keys, or where to read them when they are many."""
+    if len(keys) <= _MANY_KEYS:
+        return ", ".join(keys) or None
+    return None if suggestion else f"{len(keys)} keys: sparkop explain {show_path(path)}"
 
 
 def _elsewhere(key: str, path: Path) -> str | None:
@@ -243,7 +292,7 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
             path,
             f"{given} is not one of them" if given else "is empty",
             accepted=", ".join(options),
-            suggestion=nearest(given, options),
+            suggestion=nearest(given, options) or field.about("hint"),
         )
     wanted = field.value
     suggestion = None
@@ -261,9 +310,23 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
     elif "true | false" in wanted and node.raw in ("0", "1"):
         suggestion = f"write {'true' if node.raw == '1' else 'false'}"
     elif isinstance(node.value, str):
-        number = re.match(r"([0-9]+)\s*([A-Za-z]+)\Z", node.value)
-        suggestion = f"the number alone: {number[1]}" if number and "number" in wanted else None
-    return _problem(found, path, f"must be {wanted}, not {_what(node)}", suggestion=suggestion)
+        suggestion = _as_number(node.value) if "number" in wanted else None
+    return _problem(found, path, f"must be {_article(wanted)}, not {_what(node)}", suggestion=suggestion)
+
+
+def _as_number(text: str) -> str | None:
+    """What was probably meant by a text where a number belongs."""
+    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*%", text):
+        return f"write {float(percent[1]) / 100:g}"
+    if re.fullmatch(r"[0-9]{1,3}([,' ][0-9]{3})+", text):
+        return f"write {re.sub('[^0-9]', '', text)}"
+    if number := re.fullmatch(r"([0-9]+)\s*[A-Za-z]+", text):
+        return f"the number alone: {number[1]}"
+    return None
+
+
+def _article(words: str) -> str:
+    return words if words.startswith(("true", "text")) else f"a {words}"
 
 
 def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
@@ -282,7 +345,7 @@ def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
     return _problem(
         found,
         path,
-        f"must be a {wanted}, not {_what(node)}",
+        f"must be {_article(wanted)}, not {_what(node)}",
         accepted=("keys " + ", ".join(keys)) if keys else None,
         suggestion=suggestion,
     )
@@ -342,6 +405,13 @@ def _example(field: Field) -> str | None:
     return options[0] if options else None
 
 
+def hide_secret(message: str, path: Path, node: Node) -> str:
+    """The message without a value that may be a secret."""
+    if not is_secret(path) or not isinstance(node, Scalar) or len(node.raw) < 8:
+        return message
+    return message.replace(shown(node), "this value").replace(node.raw, "this value")
+
+
 def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -357,14 +427,13 @@ def _problem(
     *,
     accepted: str | None = None,
     suggestion: str | None = None,
-    unit: Field | None = None,
 ) -> Problem:
-    measure = unit.about("unit") if unit is not None else None
+    message = hide_secret(message, path, found.node)
     return Problem(
         found.place,
         message,
         path,
-        accepted=accepted or (f"unit {measure}" if measure else None),
+        accepted=accepted,
         suggestion=suggestion,
         defined=found.defined,
     )

@@ -66,7 +66,7 @@ class WeightsSpec(SpecModel):
         default="copy",
         description="copy: one node downloads and sends to the others over the fabric. direct: every "
         "node downloads. shared: the folder is one file system on all nodes.",
-        json_schema_extra=about(recipe="B: DOWNLOAD_MODE"),
+        json_schema_extra=about(recipe="B: DOWNLOAD_MODE", hint="the recipe's rsync is copy"),
     )
     download_on: str | None = Field(
         default=None,
@@ -165,7 +165,10 @@ class ApiSpec(SpecModel):
         description="generate: a key is made once on the head, kept in keyFile (mode 0600) and asked "
         "of clients; it is never shown or logged. none: anyone who reaches the port may "
         "use the API.",
-        json_schema_extra=about(recipe="B: API_KEY"),
+        json_schema_extra=about(
+            recipe="B: API_KEY",
+            hint="a key of your own goes into the file that keyFile names, never here",
+        ),
     )
     key_file: FilePath | None = Field(
         default=None,
@@ -306,11 +309,13 @@ class ClusterSpec(SpecModel):
         if self.fabric.detect or len(self.nodes) == 1:
             return self
         for index, node in enumerate(self.nodes):
-            for key, value in (
-                ("address", node.fabric.address),
-                ("interface", node.fabric.interface),
-                ("hcas", node.fabric.all_hcas),
-            ):
-                if not value:
-                    raise refusal(f"needs {key}, because fabric.detect is false", "nodes", index, "fabric")
+            given = {
+                "address": node.fabric.address,
+                "interface": node.fabric.interface,
+                "hcas": node.fabric.all_hcas,
+            }
+            missing = [key for key, value in given.items() if not value]
+            if missing:
+                message = f"needs {', '.join(missing)} under fabric, because fabric.detect is false"
+                raise refusal(message, "nodes", index, "fabric")
         return self

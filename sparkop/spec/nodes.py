@@ -142,6 +142,7 @@ class NodeFabric(SpecModel):
         default=None,
         description="Network device of that address.",
         json_schema_extra=about(
+            example="enp1s0f1np1",
             variable="NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME",
             recipe="A: HEAD_IFNAME, WORKER_IFNAME; B: HEAD_CX7_IF, WORKER_CX7_IF",
         ),
@@ -150,7 +151,9 @@ class NodeFabric(SpecModel):
         default=(),
         description="RDMA devices, first rail first.",
         json_schema_extra=about(
-            variable="NCCL_IB_HCA", recipe="A: HEAD_HCAS, WORKER_HCAS; B: HEAD_CX7_IB, WORKER_CX7_IB"
+            example="[rocep1s0f1]",
+            variable="NCCL_IB_HCA",
+            recipe="A: HEAD_HCAS, WORKER_HCAS; B: HEAD_CX7_IB, WORKER_CX7_IB",
         ),
     )
     gid_index: int | None = Field(
@@ -214,7 +217,9 @@ class FabricSpec(SpecModel):
         description="MTU that the interfaces should have on every node. sparkop checks it and says "
         "how to set it.",
         json_schema_extra=about(
-            unit="bytes without unit", default="not checked against a number, only for equality"
+            unit="bytes, as a bare number",
+            example="9000",
+            default="must only be equal on all nodes",
         ),
     )
     rails: int | None = Field(

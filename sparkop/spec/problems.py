@@ -88,9 +88,14 @@ class InvalidSpecError(SpecError):
         )
 
 
+def is_secret(path: Path) -> bool:
+    """Whether a value at the path may be a secret that was written into the spec by mistake."""
+    names = [step for step in path if isinstance(step, str)]
+    return bool(names) and _SECRET_KEY.search(names[-1]) is not None
+
+
 def _masked(text: str, path: Path) -> str:
     """The line without what may be a secret that was written into the spec."""
-    names = [step for step in path if isinstance(step, str)]
-    if not names or not _SECRET_KEY.search(names[-1]):
+    if not is_secret(path):
         return text
     return re.sub(r"([:=]\s*)(\S.{7,})$", lambda found: found[1] + "*" * 8, text)

@@ -58,6 +58,7 @@ def _describe(field: dict[str, Any]) -> None:
     if text:
         field["description"] = text
     field.pop("valueText", None)
+    field.pop("hint", None)
     example = field.pop("example", None)
     if example is not None:
         field["examples"] = [_value(example)]

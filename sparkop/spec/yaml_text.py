@@ -51,11 +51,11 @@ def decode(name: str, content: bytes, order: int) -> tuple[Source, str | None, l
         return (
             source,
             None,
-            [_at(source, 1, 1, 1, f"is {len(content)} bytes long; a spec has at most 256 KiB")],
+            [_at(source, 1, 1, 1, f"the file is {len(content)} bytes long; a spec has at most 256 KiB")],
         )
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         source = Source(name, ("",), order)
-        return source, None, [_at(source, 1, 1, 1, "is UTF-16: save it as UTF-8")]
+        return source, None, [_at(source, 1, 1, 1, "the file is UTF-16: save it as UTF-8")]
     content = content.removeprefix(b"\xef\xbb\xbf")
     try:
         text = content.decode()
@@ -63,9 +63,8 @@ def decode(name: str, content: bytes, order: int) -> tuple[Source, str | None, l
         before = content[: error.start].decode()
         source = Source(name, split_lines(content.decode(errors="replace")), order)
         lines = split_lines(before)
-        message = (
-            f"is not UTF-8: byte 0x{content[error.start]:02x} is no character here; save the file as UTF-8"
-        )
+        bad = f"0x{content[error.start]:02x}"
+        message = f"the file is not UTF-8: byte {bad} is no character here; save the file as UTF-8"
         return source, None, [_at(source, len(lines), len(lines[-1]) + 1, len(lines[-1]) + 2, message)]
     return Source(name, split_lines(text), order), text, []
 
@@ -174,6 +173,18 @@ class _Builder:
             last = len(self.source.lines[line - 1]) + 1 if line <= len(self.source.lines) else column + 1
         return Place(self.source, line, column, max(last, column + 1))
 
+    def first_line(self, place: Place) -> Place:
+        """A block's own span: what it has on the line where it begins."""
+        text = re.sub(r"\s#.*$", "", place.text).rstrip()
+        return replace(place, end=max(len(text) + 1, place.column + 1))
+
+    def until(self, place: Place, event: Any) -> Place:
+        """The span of a mapping or list in brackets, when it ends on the line where it began."""
+        end = event.end_mark
+        if event.start_mark == end or end.line + self.line != place.line:
+            return place
+        return replace(place, end=end.column + 1 + (self.shift if end.line == 0 else 0))
+
     def problem(self, event: Any, message: str, **more: Any) -> None:
         place = event if isinstance(event, Place) else self.place(event)
         self.problems.append(Problem(place, message, **more))
@@ -204,9 +215,9 @@ class _Builder:
         if isinstance(event, kinds.ScalarEvent):
             node = self.scalar(event, place, tag)
         elif isinstance(event, kinds.SequenceStartEvent):
-            node = self.sequence(place, depth)
+            node = self.sequence(self.first_line(place), depth)
         else:
-            node = self.mapping(place, depth)
+            node = self.mapping(self.first_line(place), depth)
         if node is not None and event.anchor:
             self.anchors[event.anchor] = node
             self.sizes[id(node)] = self.count - before
@@ -244,7 +255,7 @@ class _Builder:
             return Scalar(place, value=raw, raw=raw, plain=False)
         trap = trap_of(raw)
         if trap is not None:
-            self.problem(place, trap[0], suggestion=trap[1])
+            self.problem(place, trap[0], suggestion=both_ways(raw, trap[1]))
             return Scalar(place, value=raw, raw=raw, plain=True)
         return Scalar(place, value=resolve(raw), raw=raw, plain=True)
 
@@ -254,7 +265,7 @@ class _Builder:
         items: list[Node] = []
         for event in self.events:
             if isinstance(event, SequenceEndEvent):
-                return SequenceNode(place, items=tuple(items))
+                return SequenceNode(self.until(place, event), items=tuple(items))
             item = self.node(event, depth + 1)
             if item is None:
                 return None
@@ -270,12 +281,15 @@ class _Builder:
             if isinstance(event, MappingEndEvent):
                 for key, entry in merged.items():
                     entries.setdefault(key, entry)
-                return MappingNode(place, entries=entries)
+                return MappingNode(self.until(place, event), entries=entries)
             key_node = self.node(event, depth + 1)
             value_event = next(self.events, None)
             value = self.node(value_event, depth + 1) if key_node is not None and value_event else None
             if key_node is None or value is None:
                 return None
+            if isinstance(value, Scalar) and not value.raw and value.plain:
+                # Nothing was written: the scanner's place for that is somewhere below.
+                value = replace(value, place=key_node.place)
             name = self.key(key_node)
             if name == "<<" and isinstance(key_node, Scalar) and key_node.plain:
                 for key, entry in self.merge(value).items():
@@ -353,28 +367,33 @@ def resolve(raw: str) -> bool | int | float | str | None:
     return raw
 
 
-def trap_of(raw: str) -> tuple[str, str] | None:
-    """Why a plain scalar is refused whatever the field is, and what to write; None when it is fine."""
-    quoted = f'write "{raw}" in quotes if text is meant'
+def both_ways(raw: str, other: str | None) -> str:
+    """What to write when it is not known whether text is meant."""
+    quoted = f'"{raw}" in quotes if text is meant'
+    return f"write {other}, or {quoted}" if other else f"write {quoted}"
+
+
+def trap_of(raw: str) -> tuple[str, str | None] | None:
+    """Why a plain scalar is refused whatever the field is, and how to write it as no text.
+
+    None when it is fine.
+    """
     if _WORDS_1_1.match(raw):
         word = "true" if raw.lower() in ("yes", "on") else "false"
-        return f"{raw} is a truth value in YAML 1.1 and text in YAML 1.2", f"write {word}, or {quoted}"
+        return f"{raw} is a truth value in YAML 1.1 and text in YAML 1.2", word
     if _LEADING_ZERO.match(raw):
         digits = raw.replace("_", "").lstrip("+-0") or "0"
         octal = f"octal {int(digits, 8)}" if not re.search("[89]", digits) else "text"
-        return (
-            f"{raw} begins with 0: {octal} in YAML 1.1, {digits} in YAML 1.2",
-            f"write {digits}, or {quoted}",
-        )
+        return f"{raw} begins with 0: {octal} in YAML 1.1, {digits} in YAML 1.2", digits
     if _UNDERSCORES.match(raw):
         return (
             f"{raw} is a number in YAML 1.1 and text in YAML 1.2",
-            f"write {raw.replace('_', '')}, or {quoted}",
+            raw.replace("_", ""),
         )
     if _SEXAGESIMAL.match(raw):
-        return f"{raw} is a number in base 60 in YAML 1.1 and text in YAML 1.2", quoted
+        return f"{raw} is a number in base 60 in YAML 1.1 and text in YAML 1.2", None
     if _INFINITE.match(raw) or (_FLOAT.match(raw) and math.isinf(float(raw))):
-        return f"{raw} reads as {'no number' if 'n' in raw.lower()[1:2] else 'infinity'}", quoted
+        return f"{raw} reads as {'no number' if 'n' in raw.lower()[1:2] else 'infinity'}", None
     return None
 
 
@@ -411,8 +430,3 @@ def shown(node: Scalar) -> str:
     """A scalar as a message quotes it, cut when long."""
     text = node.raw if len(node.raw) <= 60 else node.raw[:57] + "..."
     return text.replace("\n", " ")
-
-
-def unquoted(node: Scalar) -> Scalar:
-    """The scalar read as the text that was written."""
-    return replace(node, value=node.raw)
