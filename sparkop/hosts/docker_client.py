@@ -88,4 +88,4 @@ def connect(dial: Dial, timeout: float) -> docker.APIClient:
     client.base_url = BASE
     client._custom_adapter = adapter
     client._version = client._retrieve_server_version()
-    return client
+    return client  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Host keys that the user's ssh knows: known_hosts files as in sshd(8), hashed names and patterns included."""
+"""Host keys that the user's ssh knows: known_hosts files as in sshd(8), with hashed names and patterns."""
 
 from __future__ import annotations
 

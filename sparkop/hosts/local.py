@@ -20,7 +20,7 @@ class LocalHost(Machine):
         self,
         program: Program,
         request: bytes,
-        nonce: str,
+        nonce: str,  # noqa: ARG002 (it runs to its end)
         timeout: float,
     ) -> tuple[bytes, bytes]:
         command = [sys.executable, *PYTHON_OPTIONS, "-c", program.statement]

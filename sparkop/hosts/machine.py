@@ -1,4 +1,4 @@
-"""What the real hosts share: probe, acts, files, HTTP and Docker over a way to run programs and open streams."""
+"""What the real hosts share: all but how a program is run and a stream is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user's ssh would do for a host, as ``ssh -G`` says it: Include, Match, tokens and defaults alike."""
+"""What the user's ssh would do for a host, as ``ssh -G`` says it: with Include, Match, tokens, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes bytes between standard input and output and a socket of the node, for a server that forwards nothing.
+"""Passes bytes between standard input and output and a socket, for a server that forwards nothing.
 
 Stdlib-only, Python 3.8 or newer. The first line of standard input is ``{"nonce": "...", "port": 8000}`` or
 ``{"nonce": "...", "unix": "/var/run/docker.sock"}``. Once connected it writes ``sparkop <nonce> 0`` on a line
