@@ -19,12 +19,12 @@ from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation
-from sparkop.resources.ready import Interrupted
+from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 Approve = Callable[[Plan], bool]
-"""Asked once, with the first plan that stops serving or removes what is not ours; False leaves all as it is."""
+"""Asked once, with the first plan that stops serving or removes what is not ours; False changes nothing."""
 
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
@@ -66,16 +66,16 @@ def converge(
     BlockedError (with remedy; a rank died; the user said no) and TimedOutError. After ``stop`` was set it
     returns once running work has ended.
     """
-    agreed = frozenset(
-        word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given
-    )
+    agreed = frozenset(word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given)
     run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
     reading, plan = run.look()
     if not plan.operations:
         run.refuse(plan)
         return Converged(reading, 0)
     if approve is not None and (plan.stops_serving or _takes_foreign(plan)) and not approve(plan):
-        raise BlockedError("left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking")
+        raise BlockedError(
+            "left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking"
+        )
     with hold(
         spec,
         hosts,
@@ -117,7 +117,11 @@ class _Run:
         plan = reconcile(
             reading.desired, reading.observed, reading.history, self.clock.time(), self.resources
         )
-        self.emit(Event(Phase.OBSERVED, text=f"read {len(reading.observed.documents)} of {len(self.spec.nodes)} nodes"))
+        self.emit(
+            Event(
+                Phase.OBSERVED, text=f"read {len(reading.observed.documents)} of {len(self.spec.nodes)} nodes"
+            )
+        )
         self.emit(Event(Phase.PLANNED, text=_summary(plan)))
         for warning in plan.warnings:
             self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
@@ -146,7 +150,8 @@ class _Run:
             done += len(outcome.done)
             if held.lost.is_set():
                 raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
-            if self.stop.is_set() and (outcome.error is None or isinstance(outcome.error, Interrupted)):
+            asked = outcome.error is None or isinstance(outcome.error, WaitInterruptedError)
+            if self.stop.is_set() and asked:
                 return Converged(reading, done, interrupted=True, left=_left(plan, outcome))
             if outcome.error is not None:
                 raise _first_failure(outcome)

@@ -45,7 +45,9 @@ def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOUR
     context = replace(context, emit=_one_at_a_time(context.emit))
     run = _Run(plan, context, {resource.kind: resource for resource in resources})
     if plan.operations:
-        with ThreadPoolExecutor(min(MOST_THREADS, len(plan.operations)), thread_name_prefix="operation") as pool:
+        with ThreadPoolExecutor(
+            min(MOST_THREADS, len(plan.operations)), thread_name_prefix="operation"
+        ) as pool:
             run.until_done(pool)
     return run.outcome()
 

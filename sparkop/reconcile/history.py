@@ -13,9 +13,7 @@ from sparkop.resources.trip import trip_in
 FILE = "history.json"
 
 
-def history_of(
-    head: str, documents: Mapping[str, Document], agreed: frozenset[str] = frozenset()
-) -> History:
+def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[str] = frozenset()) -> History:
     """Read it from the state folders. What can't be read is not remembered, and proves nothing."""
     intents = [intent for intent in map(intent_in, documents.values()) if intent.stopped]
     trips: dict[str, Trip] = {}

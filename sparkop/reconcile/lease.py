@@ -162,7 +162,9 @@ def hold(
     held.fences = taken
     try:
         for name, fence in fences.items():
-            expected = _free(spec, hosts[name], fence, seen[name], clock, emit, info, stop or threading.Event())
+            expected = _free(
+                spec, hosts[name], fence, seen[name], clock, emit, info, stop or threading.Event()
+            )
             try:
                 hosts[name].act("lease.acquire", {"expected": expected, "info": info}, fence)
             except LeaseHeldError as error:
@@ -222,7 +224,9 @@ def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> Leas
     )
 
 
-def show_lease(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> dict[str, LeaseState | SparkopError | None]:
+def show_lease(
+    spec: ClusterSpec, hosts: Mapping[str, ReadableHost]
+) -> dict[str, LeaseState | SparkopError | None]:
     """The lease on every node, or why it can't be read."""
     found: dict[str, LeaseState | SparkopError | None] = {}
     for node in spec.nodes:
@@ -256,4 +260,3 @@ def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | N
         hosts[node.name].act("lease.release", {}, fence)
         broken.append(node.name)
     return broken
-

@@ -139,7 +139,9 @@ def _head_runs(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
     return document is not None and any(c.running for c, _ in ours(document, spec.name, ROLE_RANK))
 
 
-def _key_state(spec: ClusterSpec, desired: Desired, key: str | None, engine_file: str | None) -> KeyState | None:
+def _key_state(
+    spec: ClusterSpec, desired: Desired, key: str | None, engine_file: str | None
+) -> KeyState | None:
     if not has_key(spec) or not key:
         return None
     return KeyState(handed=engine_file == desired.engine.key_file(key).decode().strip())

@@ -12,16 +12,17 @@ from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Operation
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 
+
 def reconcile(
     desired: Desired,
     observed: Observed,
     history: History,
-    now: float,
+    now: float,  # noqa: ARG001 (pauses between restarts will be measured with it)
     resources: Sequence[Resource] = RESOURCES,
 ) -> Plan:
     """What to do, in an order that respects every ``needs``. Empty when the world is as desired.
 
-    ``now``: seconds since 1970; pauses between restarts are measured with it.
+    ``now``: seconds since 1970.
     """
     found = {resource.kind: resource.diff(desired, observed, history) for resource in resources}
     operations = _permitted(found, observed)
@@ -80,12 +81,18 @@ def _with_needs(operations: list[Operation]) -> Iterable[Operation]:
     for operation in operations:
         kind = kind_of(operation.resource)
         if kind == "endpoint":
-            extra = [o.key for o in group if kind_of(o.resource) == "rank" and o.key not in inner] or before_group
+            extra = [
+                o.key for o in group if kind_of(o.resource) == "rank" and o.key not in inner
+            ] or before_group
         elif kind == "rank":
             extra = before_group if not operation.needs else []
         else:
-            extra = [key for base in STANDS_ON.get(kind, ()) for key in by_place.get((base, operation.node), ())]
-        yield replace(operation, needs=tuple(dict.fromkeys((*operation.needs, *extra)))) if extra else operation
+            extra = [
+                key for base in STANDS_ON.get(kind, ()) for key in by_place.get((base, operation.node), ())
+            ]
+        yield (
+            replace(operation, needs=tuple(dict.fromkeys((*operation.needs, *extra)))) if extra else operation
+        )
 
 
 def _ordered(operations: list[Operation]) -> list[Operation]:

@@ -178,7 +178,9 @@ def _ranks(reading: Reading) -> tuple[RankStatus, ...]:
                 container=found.container.name,
                 state=state_text(found.container) + _other(desired, own, found.stamp.hash),
                 epoch=str(found.stamp.epoch),
-                seconds=age(found.container, observed.documents[found.node]) if found.container.running else None,
+                seconds=age(found.container, observed.documents[found.node])
+                if found.container.running
+                else None,
                 oom_killed=found.container.oom_killed,
             )
         )

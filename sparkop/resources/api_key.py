@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The API key: made once on the head, owner-only, handed to the engine in a mounted file (decision 10)."""
 
 from __future__ import annotations

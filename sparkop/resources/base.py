@@ -128,7 +128,7 @@ class Resource(Protocol):
         ...
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        """The sections of the probe request that it wants for this node (see docs/explanation/architecture.md).
+        """What it wants of the probe request for this node (see docs/explanation/architecture.md).
 
         Requests of all resources are merged: lists are joined without doubles, mappings are merged, and a
         scalar that two resources set differently is a fault.

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """Room on the disks of a node, beside what the weights need (``weights`` asks for that itself)."""
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Disk:
             if document.disk is None:
                 unknown.append(unread(document, "disk", node.name, KIND))
                 continue
-            for path in dict.fromkeys((state_directory(desired.spec, node), cache_directory(desired.spec, node))):
+            for path in dict.fromkeys(
+                (state_directory(desired.spec, node), cache_directory(desired.spec, node))
+            ):
                 found = document.disk.get(path)
                 if found is None:
                     reason = document.error("disk", path) or "not in the node's answer"

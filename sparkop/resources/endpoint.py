@@ -1,4 +1,5 @@
-"""The served API. Ready means that tokens come out (decision 5); a rank that ends while we wait ends the wait."""
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
+"""The served API. Ready means that tokens come out (decision 5); a rank that ends ends the wait."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ class Endpoint:
         return Difference()
 
     def perform(self, operation: Operation, context: Context) -> None:
-        wait_ready(context, question_of(context.desired, read_key(context.desired, context.host(operation.node))))
+        wait_ready(
+            context, question_of(context.desired, read_key(context.desired, context.host(operation.node)))
+        )
 
 
 def _wait(desired: Desired, told: str, cost: Cost) -> Operation:
@@ -64,8 +67,8 @@ def _wait(desired: Desired, told: str, cost: Cost) -> Operation:
 def _refuses(desired: Desired, state: EndpointState) -> Blocker:
     if state.serving is Serving.UNAUTHORISED:
         remedy = (
-            f"the ranks run with another key than {key_path(desired.spec)} has: put that key back, or start the "
-            "ranks with the new one: sparkop stop, then sparkop apply"
+            f"the ranks run with another key than {key_path(desired.spec)} has: put that key back, or "
+            "start the ranks with the new one: sparkop stop, then sparkop apply"
         )
     else:
         remedy = "sparkop logs --rank 0 tells more; compare api.servedNames with what the engine serves"

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The network between the nodes: an active rail with an address on each, one subnet, the asked MTU.
 
 Read only. What is wrong here is physical or needs root: it is told with what to do (decision 6).
@@ -47,7 +48,9 @@ class Fabric:
                 blockers += _node(desired.spec, node, document)
         blockers += _addresses(desired)
         blockers += _subnets(desired, observed)
-        return Difference(blockers=tuple(blockers), unknown=tuple(unknown), warnings=_mtu_parity(desired, observed))
+        return Difference(
+            blockers=tuple(blockers), unknown=tuple(unknown), warnings=_mtu_parity(desired, observed)
+        )
 
     def perform(self, operation: Operation, context: Context) -> None:
         raise AssertionError(f"{KIND} plans nothing: {operation.key}")
@@ -85,7 +88,7 @@ def _node(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Bloc
                     node.name,
                     KIND,
                     Cause(f"{rail.interface}.mtu", str(rail.mtu), str(spec.fabric.mtu)),
-                    f"on {node.name}: sudo ip link set {rail.interface} mtu {spec.fabric.mtu}, and set it in netplan",
+                    f"on {node.name}: sudo ip link set {rail.interface} mtu {spec.fabric.mtu}; set it in netplan",
                 )
             )
     return blockers
@@ -96,13 +99,16 @@ def _no_rail(name: str, document: Document) -> Blocker:
     devices = document.fabric.devices
     active = [d for d in devices if d.state == "ACTIVE"]
     if not devices:
-        observed, remedy = "no RDMA device", "check that the ConnectX-7 driver is loaded (lsmod | grep mlx5_ib)"
+        observed, remedy = (
+            "no RDMA device",
+            "check that the ConnectX-7 driver is loaded (lsmod | grep mlx5_ib)",
+        )
     elif not active:
         observed, remedy = _down(document), "plug the cable in, or check the other end: no fabric link is up"
     else:
         observed = f"{active[0].name} is active, without an IPv4 address"
         netdev = active[0].netdevs[0] if active[0].netdevs else "the interface"
-        remedy = f"give {netdev} an address with netplan (NVIDIA's guide for stacked Sparks), or set fabric.address"
+        remedy = f"give {netdev} an address with netplan (see NVIDIA's guide for two Sparks)"
     return Blocker(name, KIND, Cause("rails", observed, "an active rail with an IPv4 address"), remedy)
 
 

@@ -31,7 +31,8 @@ def _pattern(expression: str, cause: str, remedy: str) -> Pattern:
 PATTERNS = (
     # 64 MiB is Docker's default: "Insufficient space in /dev/shm ... 160 MiB required"
     _pattern(
-        r"insufficient space in /dev/shm|no space left on device: '?/dev/shm|bus error.*shared memory",
+        r"insufficient space in /dev/shm|no space left on device: '?/dev/shm|"
+        r"bus error.*shared memory",
         "the container's /dev/shm is too small",
         "set engine.container.shm (for example 32 GiB), or engine.container.ipc: host",
     ),
@@ -58,8 +59,9 @@ PATTERNS = (
         "set engine.container.ulimits.memlock: -1; kernel 7.0.0-1019-nvidia needs kho=off at boot",
     ),
     _pattern(
-        r"no such file or directory: '?[^ ']*(safetensors|\.json)|safetensors.*(not found|incomplete|header)|"
-        r"cannot find any model weights|error while deserializing header|does not appear to have a file named",
+        r"no such file or directory: '?[^ ']*(safetensors|\.json)|"
+        r"safetensors.*(not found|incomplete|header)|cannot find any model weights|"
+        r"error while deserializing header|does not appear to have a file named",
         "a file of the checkpoint is missing or damaged",
         "sparkop diff shows which; sparkop apply fetches it again",
     ),
@@ -85,7 +87,8 @@ PATTERNS = (
         "correct the engine section of the spec, or use the image that it was written for",
     ),
     _pattern(
-        r"no kernel image is available|unsupported .*sm_?12\d|nvml unknown error|cuda driver version is insuff",
+        r"no kernel image is available|unsupported .*sm_?12\d|nvml unknown error|"
+        r"cuda driver version is insufficient",
         "the image's kernels and the node's GPU or driver do not fit",
         "use an image built for SM121; for NVML errors recreate the container (sparkop apply)",
     ),
@@ -115,7 +118,7 @@ def likely_cause(container: Container | None, lines: list[str]) -> tuple[str, st
             return pattern.cause, pattern.remedy
     if container is not None and container.exit_code == 137:
         return (
-            "it was killed from outside (docker kill, the memory guard); 137 alone does not mean out of memory",
+            "it was killed (docker kill, the memory guard); 137 alone does not mean out of memory",
             "sparkop status shows whether the guard fired",
         )
     return None

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """Containers that have our names but are not ours, and ports that others hold: told, never guessed.
 
 A recipe's containers that run under the ranks' names are replaced only when the user agrees.
@@ -46,7 +47,7 @@ class Foreign:
             document = observed.documents[node.name]
             found = _foreign(desired.spec, document)
             for container in found:
-                made = _told(desired.spec, node.name, container, history)
+                made = _told(node.name, container, history)
                 if isinstance(made, Operation):
                     operations.append(made)
                 else:
@@ -76,10 +77,12 @@ def _foreign(spec: ClusterSpec, document: Document) -> list[Container]:
     )
 
 
-def _told(spec: ClusterSpec, node: str, container: Container, history: History) -> Operation | Blocker:
+def _told(node: str, container: Container, history: History) -> Operation | Blocker:
     other = container.labels.get(CLUSTER)
     whose = f"of cluster {other}" if other else "not made by sparkop"
-    cause = Cause(f"container {container.name}", f"{state_text(container)}, {whose}", "a rank of this cluster")
+    cause = Cause(
+        f"container {container.name}", f"{state_text(container)}, {whose}", "a rank of this cluster"
+    )
     resource = f"{KIND}/{container.name}"
     if other is None and AGREED_ADOPT in history.agreed:
         return Operation(
@@ -91,7 +94,7 @@ def _told(spec: ClusterSpec, node: str, container: Container, history: History) 
             parameters={"name": container.name},
         )
     remedy = (
-        f"give the clusters different names for their containers (engine.container.namePrefix): {other} has it"
+        f"{other} has that name: give one of the clusters another engine.container.namePrefix"
         if other
         else f"sparkop apply --adopt replaces it; or remove it yourself: docker rm -f {container.name}"
     )

@@ -76,7 +76,9 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
                 cause = None
         if cause is not None:
             causes.append((f"rank/{rank.rank}", rank.node, cause))
-    causes += [(f.resource, f.node, Cause("container", f.container.name, "absent")) for f in by_place.values()]
+    causes += [
+        (f.resource, f.node, Cause("container", f.container.name, "absent")) for f in by_place.values()
+    ]
     if not causes and found:
         causes += _group_causes(desired, observed, history, found)
     return Group(found, tuple(causes), tuple(warnings))
@@ -111,9 +113,7 @@ def _group_causes(
     return [("rank/all", desired.head, Cause("endpoint", detail, "tokens"))]
 
 
-def had_its_time(
-    desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]
-) -> bool:
+def had_its_time(desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]) -> bool:
     """Whether the group is past its start: it has served before, or its ready deadline is over.
 
     Ages are taken by each node's own clock.

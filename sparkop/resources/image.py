@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The engine's image on every node: by digest where the spec names one, pulled by the node's own engine."""
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def _count(layers: dict[str, tuple[int, int]], item: Mapping[str, Json]) -> None
 def _refused(node: str, reference: str, error: str) -> BlockedError:
     lower = error.lower()
     if "no space left" in lower:
-        cause, remedy = "the disk of the Docker engine is full", f"on {node}: docker system df; docker image prune"
+        cause, remedy = (
+            "the disk of the Docker engine is full",
+            f"on {node}: docker system df; docker image prune",
+        )
     elif "unauthorized" in lower or "denied" in lower or "403" in lower:
         cause, remedy = "the registry wants a login, or the name is wrong", f"on {node}: docker login"
     elif "not found" in lower or "manifest unknown" in lower:

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What a human last asked for: ``stop`` leaves a mark on every node, which holds ``watch`` back.
 
 ``apply`` is a human's wish to serve again, so for it the mark is a difference like any other.
@@ -47,7 +48,9 @@ class HumanIntent:
         if operation.action is Action.RECORD:
             mark = Intent(True, str(operation.parameters["by"]), float(operation.parameters["at"]))
         document = None if mark is None else {"stopped": mark.stopped, "by": mark.by, "at": mark.at}
-        context.host(operation.node).act("intent.write", {"document": document}, context.fence(operation.node))
+        context.host(operation.node).act(
+            "intent.write", {"document": document}, context.fence(operation.node)
+        )
 
 
 def intent_in(document: Document) -> Intent:

@@ -1,4 +1,4 @@
-"""What is stamped on every container that sparkop makes. The names never change: old containers carry them."""
+"""What is stamped on every container that sparkop makes. The names never change: old ones carry them."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The memory guard of every node: its container, running, with the asked floor (row A12)."""
 
 from __future__ import annotations
@@ -80,7 +81,11 @@ def _wrong(node: DesiredNode, container: Container, stamp: Stamp) -> Cause | Non
         return Cause("guard", "running", "none: memory.guard.enabled is false")
     if not same(node.guard, stamp.hash):
         changed = changed_field(stamp.desired, node.guard.labels["sparkop.desired"])
-        return Cause(f"guard {changed[0]}", changed[1], changed[2]) if changed else Cause("hash", "other", "ours")
+        return (
+            Cause(f"guard {changed[0]}", changed[1], changed[2])
+            if changed
+            else Cause("hash", "other", "ours")
+        )
     if not container.running:
         return Cause("guard", container.state, "running")
     return None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sparkop.hosts.document import Document
 
 
+NOT_ASKED = EndpointState(Serving.NOT_ASKED)
+
+
 @dataclass(frozen=True)
 class KeyState:
     """The API key on the head. The key itself is never kept in what was observed."""
@@ -27,7 +30,7 @@ class Observed:
 
     documents: Mapping[str, Document]
     unknown: Mapping[str, Unknown] = field(default_factory=dict)
-    endpoint: EndpointState = EndpointState(Serving.NOT_ASKED)
+    endpoint: EndpointState = NOT_ASKED
     key: KeyState | None = None
     """None: there is no key, or it was not read."""
     at: float = 0.0

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What a node must bring along: Docker that this user may use, enough memory, a machine of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The ranks: one container a node, and one unit (decision 4).
 
 If one has to be replaced, all are: keep the logs, stop all, see that they are gone and that memory came
@@ -74,7 +75,7 @@ class Ranks:
                     "event": "start",
                     "epoch": operation.parameters["epoch"],
                     "generation": operation.parameters["generation"],
-                    "why": f"{operation.cause.field}: {operation.cause.observed} -> {operation.cause.desired}",
+                    "why": _words(operation.cause),
                     "at": context.clock.time(),
                 },
             )
@@ -116,10 +117,8 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     return (begin, *removals, gone, *starts)
 
 
-def removals_of(
-    desired: Desired, group: Group, why: Cause, needs: tuple[str, ...]
-) -> list[Operation]:
-    """Remove every rank that was found: the head first, as a follower may ignore SIGTERM while its head lives."""
+def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ...]) -> list[Operation]:
+    """Remove every rank that was found: the head first, a follower may ignore SIGTERM while it lives."""
     own = {(resource, node): cause for resource, node, cause in group.causes}
     removals: list[Operation] = []
     heads: list[str] = []
@@ -157,6 +156,10 @@ def _removal_parameters(desired: Desired, found: Found) -> dict[str, Json]:
         "epoch": found.stamp.epoch,
         "grace": 0.0 if follower and not desired.engine.manners.follower_stops else GRACE,
     }
+
+
+def _words(cause: Cause) -> str:
+    return f"{cause.field}: {cause.observed} -> {cause.desired}"
 
 
 def _is_spec_change(cause: Cause) -> bool:
@@ -243,4 +246,3 @@ def _own_folders(container: ContainerSpec, state: str, home: str) -> list[str]:
         for mount in container.mounts
         if not mount.read_only and mount.source.startswith((f"{state}/", f"{home.rstrip('/')}/"))
     ]
-

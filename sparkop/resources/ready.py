@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
@@ -31,7 +30,7 @@ GARBAGE = 3
 """Degenerate generations in a row that end the wait."""
 
 
-class Interrupted(SparkopError):
+class WaitInterruptedError(SparkopError):
     """The user asked to stop while something was waited for; it goes on by itself on the nodes."""
 
 
@@ -66,7 +65,7 @@ def wait_ready(context: Context, question: Question) -> None:
                     _remember(context, seen)
                     return
             if context.stop.is_set():
-                raise Interrupted(
+                raise WaitInterruptedError(
                     "stopped waiting; the ranks go on loading",
                     remedy="sparkop apply waits for them again; sparkop status shows how far they are",
                 )
@@ -204,7 +203,7 @@ def _remember(context: Context, seen: list[_Seen]) -> None:
 
 @contextmanager
 def _followed(context: Context) -> Iterator[threading.Event]:
-    """Show the ranks' log lines meanwhile. The event is set when a stream ends: look at the containers then."""
+    """Show the ranks' log lines meanwhile. The event is set when a stream ends: a rank may have ended."""
     ended, over = threading.Event(), threading.Event()
     loading = re.compile("|".join(context.desired.engine.manners.loading_lines) or r"(?!)")
 

@@ -17,6 +17,7 @@ from sparkop.resources.prerequisites import Prerequisites
 from sparkop.resources.rank import Ranks
 from sparkop.resources.state import StateFiles
 from sparkop.resources.trip import GuardTrip
+from sparkop.resources.weights import WeightFiles
 
 RESOURCES: tuple[Resource, ...] = (
     Prerequisites(),
@@ -26,6 +27,7 @@ RESOURCES: tuple[Resource, ...] = (
     StateFiles(),
     ApiKey(),
     EngineImage(),
+    WeightFiles(),
     MemoryGuard(),
     GuardTrip(),
     HumanIntent(),
@@ -46,5 +48,5 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "trip": ("state",),
     "intent": ("state",),
 }
-"""Kind -> kinds that must be right before it, on the same node. Ranks and endpoint stand on everything, on all
-nodes."""
+"""Kind -> kinds that must be right before it, on the same node. Ranks and endpoint stand on everything, on
+all nodes."""

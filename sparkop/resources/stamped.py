@@ -57,7 +57,7 @@ def same(container: ContainerSpec, stamped: str) -> bool:
 
 
 def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
-    """The first difference of two normalised texts: field, observed, desired; None when they can't be told."""
+    """The first difference of two normalised texts: field, observed, desired; None when it can't be told."""
     try:
         before, after = json.loads(observed), json.loads(desired)
     except ValueError:

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The state folder of the cluster on every node: who owns it, and the programs in it."""
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class StateFiles:
             if owner not in (None, desired.spec.name):
                 blockers.append(_taken(node, str(owner), desired.spec.name))
                 continue
-            operations += _operations(desired.spec, node, document, owner)
+            operations += _operations(node, document, owner)
         return Difference(tuple(operations), tuple(blockers), tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
@@ -90,7 +91,9 @@ def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
     )
 
 
-def _operations(spec: ClusterSpec, node: DesiredNode, document: Document, owner: str | None) -> list[Operation]:
+def _operations(
+    node: DesiredNode, document: Document, owner: str | None
+) -> list[Operation]:
     operations = []
     if owner is None:
         mark = Operation(Action.CREATE, node.name, f"{KIND}/{OWNER}", Cause(node.state, "absent", "present"))

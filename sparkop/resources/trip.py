@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What the memory guard has left when it killed ranks: the same numbers are not launched again unasked."""
 
 from __future__ import annotations

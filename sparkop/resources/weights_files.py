@@ -11,8 +11,8 @@ from sparkop.engines.paths import snapshot, weights_directory
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.node.transfer.files import File, Piece, part_of
 from sparkop.resources.hub import RemoteFile, Repository
-from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import NodeSpec, WeightsSpec
+from sparkop.spec.models import ClusterSpec, WeightsSpec
+from sparkop.spec.nodes import NodeSpec
 
 
 @dataclass(frozen=True)
