@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparkop.cli.options import choose, output_option
-from sparkop.errors import ExitCode
+from sparkop.cli.options import Choice, choose, output_option
+from sparkop.errors import ExitCode, SpecError
+
+if TYPE_CHECKING:
+    from sparkop.engines.rules import Finding
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One spec: its error, if any, and what the rules warn of."""
+
+    path: Path
+    error: SpecError | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @click.command("validate")
@@ -27,33 +41,68 @@ def command(specs: tuple[str, ...], overlays: tuple[Path, ...], sets: tuple[str,
 
     Exit codes: 0 all are valid, 65 one is not.
     """
-    from sparkop.errors import SpecError
-    from sparkop.spec.load import load
-    from sparkop.spec.problems import InvalidSpecError
-    from sparkop.views.console import print_json
-
-    choices = [choose(spec, overlays, sets) for spec in specs or (None,)]
-    results = []
-    invalid = 0
-    for choice in choices:
-        problems: list[object] = []
-        error: SpecError | None = None
-        try:
-            load([choice.path, *choice.overlays], choice.sets)
-        except InvalidSpecError as found:
-            error, problems = found, [problem.as_json() for problem in found.problems]
-        except SpecError as found:
-            error = found
-        invalid += error is not None
-        results.append({"spec": str(choice.path), "valid": error is None, "problems": problems})
-        if output == "json":
-            continue
-        if error is None:
-            click.echo(f"{choice.path}: valid")
-        else:
-            click.echo(f"{error.detail}\n" if error.detail else f"{choice.path}: {error.message}\n", err=True)
+    verdicts = [_verdict(choose(spec, overlays, sets)) for spec in specs or (None,)]
+    invalid = sum(verdict.error is not None for verdict in verdicts)
     if output == "json":
-        print_json({"version": 1, "specs": results})
-    elif invalid and len(choices) > 1:
-        click.echo(f"{invalid} of {len(choices)} specs are invalid", err=True)
+        from sparkop.views.console import print_json
+
+        print_json({"version": 1, "specs": [_as_json(verdict) for verdict in verdicts]})
+    else:
+        for verdict in verdicts:
+            _tell(verdict)
+        if invalid and len(verdicts) > 1:
+            click.echo(f"{invalid} of {len(verdicts)} specs are invalid", err=True)
     return ExitCode.INVALID_SPEC if invalid else ExitCode.OK
+
+
+def _verdict(choice: Choice) -> Verdict:
+    from sparkop.engines.rules import check, refusals
+    from sparkop.spec.load import load
+
+    try:
+        loaded = load([choice.path, *choice.overlays], choice.sets)
+    except SpecError as unreadable:
+        return Verdict(choice.path, unreadable)
+    findings = check(loaded.spec)
+    refused = refusals(findings)
+    final = {finding.rule.id for finding in findings if not finding.rule.overridable}
+    error = loaded.refuse(refused, final=final) if refused else None
+    return Verdict(choice.path, error, tuple(finding for finding in findings if not finding.refuses))
+
+
+def _tell(verdict: Verdict) -> None:
+    from sparkop.spec.tree import show_path
+
+    if verdict.error is not None:
+        error = verdict.error
+        remedy = f"\n    {error.remedy}" if error.remedy else ""
+        click.echo(f"{error.detail}\n" if error.detail else f"{error.message}{remedy}\n", err=True)
+    else:
+        click.echo(f"{verdict.path}: valid")
+    for finding in verdict.findings:
+        what = f"set aside ({finding.override})" if finding.override else "warning"
+        where = show_path(finding.path)
+        click.echo(f"{verdict.path}: {what}: {where}: {finding.message} [{finding.rule.id}]", err=True)
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    from sparkop.spec.problems import InvalidSpecError
+    from sparkop.spec.tree import show_path
+
+    error = verdict.error
+    problems = error.problems if isinstance(error, InvalidSpecError) else ()
+    return {
+        "spec": str(verdict.path),
+        "valid": error is None,
+        "error": error.message if error is not None else None,
+        "problems": [problem.as_json() for problem in problems],
+        "warnings": [
+            {
+                "path": show_path(finding.path),
+                "message": finding.message,
+                "rule": finding.rule.id,
+                "override": finding.override,
+            }
+            for finding in verdict.findings
+        ],
+    }

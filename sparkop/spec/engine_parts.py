@@ -109,7 +109,8 @@ class NcclSettings(SpecModel):
     merge_nics: bool | None = setting(None, "Both halves as one device.", variable="NCCL_IB_MERGE_NICS")
     devices: int | None = setting(
         None,
-        "RDMA devices that are used, that of the fabric interface first.",
+        "How many of the detected RDMA devices are used, that of the fabric interface first. Devices that a "
+        "node's fabric.hcas names are all used.",
         variable="NCCL_IB_HCA",
         otherwise="all that are active",
         ge=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
@@ -20,6 +20,7 @@ from sparkop.spec.tree import (
     MappingNode,
     Node,
     Place,
+    Scalar,
     Source,
     data,
     follow,
@@ -49,19 +50,24 @@ class LoadedSpec:
         """Where each written value stands, by its path: ``nodes[0].ssh`` to ``spec.yaml:4:10``."""
         return {show_path(path): self.find(path).place for path, _ in leaves(self.tree)}
 
-    def refuse(self, refusals: Iterable[tuple[Sequence[str | int], str, str]]) -> InvalidSpecError:
-        """The error of rules that refuse the spec: path, message and id of each."""
+    def refuse(
+        self, refusals: Iterable[tuple[Sequence[str | int], str, str]], *, final: Collection[str] = ()
+    ) -> InvalidSpecError:
+        """The error of rules that refuse the spec: path, message and id of each.
+
+        ``final`` are the ids of rules that can't be set aside; for the others the error says how.
+        """
         problems = []
         for path, message, rule in refusals:
             found = self.find(path)
             problems.append(
                 Problem(
-                    found.key,
+                    found.place if isinstance(found.node, Scalar) else found.key,
                     message,
                     found.path,
                     defined=found.defined,
                     rule=rule,
-                    suggestion=_override(rule),
+                    suggestion=None if rule in final else _override(rule),
                 )
             )
         return InvalidSpecError(problems)

@@ -1,0 +1,268 @@
+"""A recipe's ``.env`` file or exported variables as an overlay of the spec that replaces the recipe (S8)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkop.errors import UsageError
+from sparkop.spec.recipe_variables import HEAD, VARIABLES, WORKER, Form, Recipe, Variable
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
+_SECRET = re.compile(r"--(api|admin-api|api_|admin_api_)[-_]?k[a-z_-]*(=|\Z)")
+_NUMBERS = re.compile(r"[\[\]\s,]+")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A variable that became a field."""
+
+    name: str
+    field: str
+    origin: str
+    """``file`` or ``shell``."""
+
+
+@dataclass(frozen=True)
+class Unmapped:
+    """A variable, or a part of one, that did not; ``reason`` never holds its value."""
+
+    name: str
+    reason: str
+
+
+@dataclass
+class Imported:
+    """The overlay, and what became of each variable."""
+
+    recipe: Recipe
+    overlay: dict[str, Any] = field(default_factory=dict)
+    mapped: list[Mapped] = field(default_factory=list)
+    unmapped: list[Unmapped] = field(default_factory=list)
+
+    def put(self, path: str, value: Any) -> None:
+        """Set a value of the overlay at a path such as ``nodes[1].fabric.address``."""
+        steps = [int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step]
+        place: Any = self.overlay
+        for step in steps[:-1]:
+            place = place.setdefault(step, {})
+        place[steps[-1]] = value
+
+
+def names_in(text: str) -> set[str]:
+    """Names of the variables that a file assigns."""
+    matches = (_ASSIGNMENT.match(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return {match[1] for match in matches if match}
+
+
+def recipe_of(names: set[str]) -> Recipe:
+    """The recipe whose variables these are. Raises UsageError when they fit both or none."""
+    known = {recipe: {each.name for each in variables} for recipe, variables in VARIABLES.items()}
+    votes = {
+        recipe: len(names & (known[recipe] - known[other]))
+        for recipe, other in ((Recipe.A, Recipe.B), (Recipe.B, Recipe.A))
+    }
+    if votes[Recipe.A] == votes[Recipe.B]:
+        raise UsageError(
+            "these variables do not tell which recipe they are of",
+            remedy=f"say it: --recipe {Recipe.A.value} or --recipe {Recipe.B.value}",
+        )
+    return max(votes, key=lambda recipe: votes[recipe])
+
+
+def read_file(text: str, recipe: Recipe) -> tuple[dict[str, str], list[Unmapped]]:
+    """The assignments of a file, and lines that are none.
+
+    Recipe B reads its ``.env`` itself: carriage returns are dropped, lines that begin with # are comments,
+    and a value is taken as it stands, quotes and trailing comments included. Recipe A has no file of its own:
+    its variables are exported by a shell, so a file is read as a shell would.
+    """
+    found: dict[str, str] = {}
+    odd: list[Unmapped] = []
+    for number, line in enumerate(text.replace("\r", "").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _ASSIGNMENT.match(line)
+        if match is None:
+            odd.append(Unmapped(f"line {number}", "is no assignment"))
+        elif recipe is Recipe.B:
+            found[match[1]] = match[2]
+        else:
+            try:
+                found[match[1]] = "".join(shlex.split(match[2], comments=True)[:1])
+            except ValueError:
+                odd.append(Unmapped(match[1], f"line {number} has a quote that does not end"))
+    return found, odd
+
+
+def convert(
+    recipe: Recipe,
+    text: str | None,
+    shell: Mapping[str, str],
+    *,
+    nodes: tuple[str, str] = ("spark-1", "spark-2"),
+    home: str | None = None,
+) -> Imported:
+    """The overlay of a file's text and of the shell's variables, which win over the file.
+
+    ``nodes`` are the names of head and worker in the spec; paths below ``home`` are written with ``~``, as
+    homes may differ on the nodes. A value that can't be converted is reported, not dropped silently.
+    """
+    result = Imported(recipe)
+    known = {each.name: each for each in VARIABLES[recipe]}
+    from_file, odd = read_file(text, recipe) if text is not None else ({}, [])
+    result.unmapped += odd
+    result.unmapped += [
+        Unmapped(name, "the recipe has no such variable") for name in from_file if name not in known
+    ]
+    values = {name: (value, "file") for name, value in from_file.items() if name in known}
+    values |= {name: (shell[name], "shell") for name in known if name in shell}
+    for name, variable in known.items():
+        if name in values:
+            value, origin = values[name]
+            _one(result, variable, value, origin, home)
+    _together(result, {name: value for name, (value, _) in values.items()})
+    _name_nodes(result, nodes)
+    return result
+
+
+def _one(result: Imported, variable: Variable, value: str, origin: str, home: str | None) -> None:
+    if not value and not variable.empty_counts:
+        return
+    if variable.field is None:
+        result.unmapped.append(Unmapped(variable.name, variable.reason or ""))
+        return
+    if variable.form is not Form.FLAG:
+        try:
+            converted = _READERS[variable.form](value)
+        except ValueError as error:
+            result.unmapped.append(Unmapped(variable.name, str(error)))
+            return
+        if variable.form is Form.PATH:
+            converted = _below_home(converted, home)
+        if variable.form in (Form.WORDS, Form.SHELL_WORDS):
+            converted = _without_keys(result, variable.name, converted)
+        result.put(variable.field, converted)
+    result.mapped.append(Mapped(variable.name, variable.field, origin))
+
+
+def _together(result: Imported, values: Mapping[str, str]) -> None:
+    """Recipe B's variables that act on each other."""
+    if result.recipe is Recipe.A:
+        return
+    host, user = values.get("WORKER_HOST"), values.get("WORKER_USER")
+    if host and not values.get("WORKER_SSH"):
+        result.put(f"{WORKER}.ssh", f"{user}@{host}" if user else host)
+    elif user and not host and not values.get("WORKER_SSH"):
+        result.put(f"{WORKER}.ssh", f"{user}@spark2")
+    if values.get("API_KEY"):
+        result.put("api.key", "generate")
+    image = values.get("IMAGE")
+    if not image and values.get("KERNEL_PATCH") == "0":
+        image = values.get("BASE_IMAGE") or "lmsysorg/sglang:qwen38flashnext"
+    if image:
+        result.overlay["image"] = {"build": None, "reference": image}
+    if values.get("USE_HOST_NCCL") == "0":
+        result.put("engine.nccl", result.overlay.get("engine", {}).get("nccl", {}) | {"preload": None})
+
+
+def _name_nodes(result: Imported, names: tuple[str, str]) -> None:
+    """Nodes are merged by name, so an overlay names the ones that it changes."""
+    changed = result.overlay.pop("nodes", {})
+    if changed:
+        result.overlay["nodes"] = [{"name": names[index], **changed[index]} for index in sorted(changed)]
+
+
+def _without_keys(result: Imported, name: str, words: list[str]) -> list[str]:
+    """Words without the key flags and their values, which are reported."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip and not word.startswith("--"):
+            skip = False
+            continue
+        skip = False
+        found = _SECRET.match(word)
+        if found is None:
+            kept.append(word)
+            continue
+        skip = "=" not in word
+        result.put("api.key", "generate")
+        result.unmapped.append(
+            Unmapped(
+                name,
+                f"{word.split('=')[0]} is left out: put the key into the key's file on the head (mode 0600); "
+                "api.key is generate, and an existing key is kept",
+            )
+        )
+    return kept
+
+
+def _below_home(path: str, home: str | None) -> str:
+    for prefix in ("$HOME", "${HOME}", *([home.rstrip("/")] if home else [])):
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return "~" + path[len(prefix) :]
+    return path
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] in "\"'":
+        raise ValueError("begins with a quote, which recipe B takes as a part of the value: take the quotes out")
+    return value
+
+
+def _integer(value: str) -> int:
+    if not re.fullmatch(r"[0-9]+", _unquoted(value).strip()):
+        raise ValueError("is no whole number")
+    return int(value)
+
+
+def _number(value: str) -> float | int:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", _unquoted(value).strip()):
+        raise ValueError("is no number")
+    return float(value)
+
+
+def _numbers(value: str) -> list[int]:
+    return [_integer(part) for part in _NUMBERS.split(_unquoted(value)) if part]
+
+
+def _switch(value: str) -> bool:
+    if _unquoted(value).strip() not in ("0", "1"):
+        raise ValueError("is neither 0 nor 1")
+    return value.strip() == "1"
+
+
+def _download(value: str) -> str:
+    modes = {"rsync": "copy", "direct": "direct"}
+    if value.strip() not in modes:
+        raise ValueError("is neither rsync nor direct")
+    return modes[value.strip()]
+
+
+def _shell_words(value: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError:
+        raise ValueError("has a quote that does not end") from None
+
+
+_READERS: Mapping[Form, Callable[[str], Any]] = {
+    Form.TEXT: _unquoted,
+    Form.PATH: _unquoted,
+    Form.INTEGER: _integer,
+    Form.NUMBER: _number,
+    Form.BYTES: lambda value: f"{_integer(value)} B",
+    Form.GIB: lambda value: f"{_number(value):g} GiB",
+    Form.MINUTES: lambda value: f"{_number(value):g} min",
+    Form.SWITCH: _switch,
+    Form.WORDS: str.split,
+    Form.SHELL_WORDS: _shell_words,
+    Form.COMMAS: lambda value: [part.strip() for part in _unquoted(value).split(",") if part.strip()],
+    Form.NUMBERS: _numbers,
+    Form.ONE_NAME: lambda value: [_unquoted(value)],
+    Form.DOWNLOAD: _download,
+}
