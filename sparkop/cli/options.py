@@ -113,7 +113,7 @@ def reach_spec(
 
     if inside() != lab:
         enter(lab, [sys.executable, "-m", "sparkop", *sys.argv[1:]])
-    overlay = overlay_path(lab)
+    overlay = overlay_path(lab, loaded.spec.image.reference)
     return _load(replace(choice, overlays=(overlay, *choice.overlays), how=None)), choice
 
 
