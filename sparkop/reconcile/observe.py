@@ -144,4 +144,8 @@ def _key_state(
 ) -> KeyState | None:
     if not has_key(spec) or not key:
         return None
-    return KeyState(handed=engine_file == desired.engine.key_file(key).decode().strip())
+    try:
+        wanted = desired.engine.key_file(key).decode().strip()
+    except SparkopError as error:
+        return KeyState(False, error.cause or error.message, error.remedy or "")
+    return KeyState(handed=engine_file == wanted)

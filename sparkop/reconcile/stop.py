@@ -51,7 +51,7 @@ def plan_stop(reading: Reading, by: str, at: float) -> Plan:
     marked = tuple(operation.key for operation in marks)
     group = Group(tuple(f for f in found_ranks(desired, observed) if f.node in nodes))
     removals = removals_of(desired, group, CAUSE, marked)
-    ranks_gone = tuple(operation.key for operation in removals)
+    ranks_gone = [operation.key for operation in removals]
     guards = [
         Operation(
             Action.REMOVE,

@@ -14,7 +14,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -48,6 +48,9 @@ class ApiKey:
             problem = document.error("files", name) or document.error("contents", name)
             if problem is not None:
                 return Difference(unknown=(Unknown(desired.head, f"{name}: {problem}", KIND),))
+        if observed.key is not None and observed.key.problem:
+            cause = Cause("key", observed.key.problem, "one that an engine takes")
+            return Difference(blockers=(Blocker(desired.head, KIND, cause, observed.key.remedy),))
         cause = _cause(document, path, observed)
         if cause is None:
             return Difference()

@@ -88,7 +88,7 @@ def _node(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Bloc
                     node.name,
                     KIND,
                     Cause(f"{rail.interface}.mtu", str(rail.mtu), str(spec.fabric.mtu)),
-                    f"on {node.name}: sudo ip link set {rail.interface} mtu {spec.fabric.mtu}; set it in netplan",
+                    f"on {node.name}: sudo ip link set {rail.interface} mtu {spec.fabric.mtu}; and netplan",
                 )
             )
     return blockers

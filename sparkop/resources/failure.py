@@ -48,7 +48,8 @@ PATTERNS = (
     ),
     _pattern(
         r"cuda out of memory|torch\.OutOfMemoryError|NV_ERR_NO_MEMORY|cudaErrorMemoryAllocation|"
-        r"no available memory for the cache blocks|larger than the maximum number of tokens that can be stored",
+        r"no available memory for the cache blocks|"
+        r"larger than the maximum number of tokens that can be stored",
         "the model and its caches do not fit into the memory that they may use",
         "lower memory.kvCache, the context length or the number of sequences",
     ),

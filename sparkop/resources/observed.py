@@ -22,6 +22,9 @@ class KeyState:
 
     handed: bool
     """The file that the engine reads holds this key."""
+    problem: str = ""
+    """Why no engine can be given this key."""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     why = first if resource == ALL else Cause(f"{resource} {first.field}", first.observed, first.desired)
     begin = Operation(Action.RECORD, desired.head, ALL, why, parameters=numbers)
     removals = removals_of(desired, group, why, (begin.key,))
-    gone = waiting_for(list(desired.nodes), tuple(o.key for o in removals) or (begin.key,), desired.head)
+    gone = waiting_for(list(desired.nodes), [o.key for o in removals] or [begin.key], desired.head)
     starts: list[Operation] = []
     causes = {(r, n): c for r, n, c in group.causes}
     for rank in reversed(desired.ranks):
@@ -142,10 +142,10 @@ def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ..
     return removals
 
 
-def waiting_for(nodes: list[str], needs: tuple[str, ...], at: str) -> Operation:
+def waiting_for(nodes: list[str], needs: list[str], at: str) -> Operation:
     """Look at ``nodes`` until no rank is left there and memory has come back; planned at one of them."""
-    cause = Cause("ranks", "to be removed", "gone on all nodes, memory back")
-    return Operation(Action.WAIT, at, ALL, cause, needs=needs, parameters={"nodes": nodes})
+    cause = Cause("ranks", "not known to be gone", "none left on any node, memory back")
+    return Operation(Action.WAIT, at, ALL, cause, needs=tuple(needs), parameters={"nodes": nodes})
 
 
 def _removal_parameters(desired: Desired, found: Found) -> dict[str, Json]:
