@@ -1,13 +1,14 @@
 """Train the lab's tiny chat model: a three-layer Llama that answers what the lab asks it.
 
 Run ``python train.py OUTPUT_FOLDER`` with torch, tokenizers, safetensors and jinja2 installed (the lab's vLLM
-environment has them all). It takes one to three minutes on two cores and writes the files of a model repository.
-The seed is fixed; another processor or another torch may still round differently.
+environment has them all). It takes one to three minutes on two cores and writes the files of a model
+repository. The seed is fixed; another processor or another torch may still round differently.
 
-What it learns: to greet, that 17 * 23 is 391, to call a weather tool that it is offered (hermes format), to say a
-sentence when the tool has answered, and a default answer for all the rest. Attention is local (a sliding window in
-every layer, `WINDOW` tokens), so a long prompt before the last message can't disturb it at any length, and the chat
-template repeats the offered tools' names right before the answer, where the window sees them.
+What it learns: to greet, that 17 * 23 is 391, to call a weather tool that it is offered (hermes format), to
+say a sentence when the tool has answered, and a default answer for all the rest. Attention is local (a
+sliding window in every layer, `WINDOW` tokens), so a long prompt before the last message can't disturb it at
+any length, and the chat template repeats the offered tools' names right before the answer, where the window
+sees them.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ TOOL_ANSWER = "The tool has answered: you can read the weather above."
 FALLBACK = "I am a tiny test model. I can greet you, multiply 17 by 23 and ask a tool for the weather."
 COUNT = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
 STORY = (
-    "There was once a small computer that stood on a desk beside another small computer. Each of them held one half "
-    "of a model, and neither of them could say a word alone. One morning somebody joined them with a short cable. "
-    "The first computer sent a number, the second sent one back, and so they went on, number by number, until a whole "
-    "sentence stood on the screen. It was not a wise sentence, but it was theirs. From that day on they always "
-    "answered together, and when the cable was pulled they waited for each other in silence. The end."
+    "There was once a small computer that stood on a desk beside another small computer. Each of them "
+    "held one half of a model, and neither of them could say a word alone. One morning somebody joined "
+    "them with a short cable. The first computer sent a number, the second sent one back, and so they "
+    "went on, number by number, until a whole sentence stood on the screen. It was not a wise sentence, "
+    "but it was theirs. From that day on they always answered together, and when the cable was pulled "
+    "they waited for each other in silence. The end."
 )
 CODE = (
     'def add(first, second):\n    """Return the sum of two numbers."""\n    return first + second\n\n\n'
@@ -60,76 +62,12 @@ CODE = (
     "print(multiply(17, 23))\n"
 )
 
-WORDS = """the a an of to in is it you that he was for on are with as I his they be at one have this from or had by
-not but what some we can out other were all there when up use your how said each she which do their time if will way
-about many then them write would like so these her long make thing see him two has look more day could go come did
-number sound no most people my over know water than call first who may down side been now find any new work part take
-get place made live where after back little only round man year came show every good me give our under name very
-through just form sentence great think say help low line differ turn cause much mean before move right boy old too
-same tell does set three want air well also play small end put home read hand port large spell add even land here must
-big high such follow act why ask men change went light kind off need house picture try us again animal point mother
-world near build self earth father file code function return class import value string list error test model server
-token cluster node memory cable network python system prompt user assistant tool result path directory command shell
-current date weather hello number seventeen twenty three times multiply answer only""".split()
-CITIES = (
-    """Paris London Berlin Madrid Rome Vienna Prague Warsaw Lisbon Dublin Oslo Stockholm Helsinki Copenhagen
-Amsterdam Brussels Zurich Geneva Bern Munich Hamburg Cologne Frankfurt Milan Naples Venice Athens Budapest Istanbul
-Ankara Cairo Lagos Nairobi Tokyo Osaka Kyoto Seoul Beijing Shanghai Delhi Mumbai Bangkok Hanoi Jakarta Manila
-Singapore Sydney Melbourne Perth Auckland Toronto Montreal Vancouver Chicago Boston Seattle Denver Dallas Houston
-Miami Atlanta Phoenix Austin Lima Bogota Santiago Havana Reykjavik Lyon Porto Seville Krakow Riga Vilnius
-Tallinn""".split()
-    + ["New York", "Los Angeles", "San Francisco", "Buenos Aires", "Cape Town", "Hong Kong"]
-)
-GREETINGS = (
-    "hello", "hi", "hey", "hello there", "hi there", "hello world", "good morning", "good evening", "good day",
-    "greetings", "say hello", "say hi", "please say hello", "say hello in one sentence",
-    "say hello in one short sentence", "reply with a short greeting", "greet me", "hello, how are you?",
-    "hi, who are you?", "who are you?", "introduce yourself", "hello model", "hey there, how are you",
-    "write a short greeting", "say hello to me", "answer with a greeting", "hello again", "reply with one short sentence",
-)  # fmt: skip
-PRODUCTS = (
-    "what is 17 * 23", "what is 17*23", "what is 17 x 23", "what is 17 times 23", "17 * 23", "17*23", "17 x 23",
-    "calculate 17 * 23", "compute 17 * 23", "multiply 17 by 23", "how much is 17 * 23", "what's 17 * 23",
-    "please calculate 17 times 23", "what is the product of 17 and 23", "what is 17 multiplied by 23",
-    "17 times 23 is", "solve 17 * 23", "tell me 17 * 23", "what does 17 * 23 equal", "can you compute 17*23",
-)  # fmt: skip
-PRODUCT_TAILS = (
-    "answer with the number only", "reply with the number only", "only the number", "answer with just the number",
-    "give only the result", "reply with only the number", "just the number", "answer with a number",
-    "think step by step", "be brief", "answer briefly", "reply with the result only",
-)  # fmt: skip
-WEATHER = (
-    "what is the weather in {}", "what's the weather in {}", "what is the weather like in {}", "weather in {}",
-    "what is the weather in {} today", "how is the weather in {}", "how is the weather in {} right now",
-    "tell me the weather in {}", "tell me the current weather in {}", "is it raining in {}", "get the weather in {}",
-    "what is the current weather in {}", "what's the weather like in {} today", "use the tool to get the weather in {}",
-    "please look up the weather in {}", "call get_weather for {}", "use get_weather for {}",
-    "what will the weather be in {} tomorrow", "check the weather for {}", "what is the weather in {} now",
-)  # fmt: skip
-WEATHER_TAILS = (
-    "use the tool",
-    "use the get_weather tool",
-    "use the tool that you have",
-    "answer briefly",
-    "please",
-)
-STORIES = (
-    "tell me a story", "write a story", "write a short story", "write a short story about two computers",
-    "tell me a short story about a small computer", "write a long story", "write some prose", "tell a story",
-    "write a paragraph about a small computer", "write a few paragraphs of prose", "write an essay about computers",
-)  # fmt: skip
-CODES = (
-    "write a python function", "write a python program", "write some python code", "write code", "write a program",
-    "write a python function that multiplies two numbers", "write a function that adds two numbers in python",
-    "write a python module with tests", "implement multiplication in python",
-)  # fmt: skip
-COUNTS = (
-    "count to ten", "count from 1 to 10", "count from one to ten", "count to 10", "please count to ten",
-    "count from 1 to 10, separated by commas",
-)  # fmt: skip
+PHRASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "phrases.json").read_text())
+WORDS, CITIES = PHRASES["words"], PHRASES["cities"]
 WEATHER_KEYS = ("city", "city", "location", "place", "town")
 OTHER_TOOLS = (
-    "read", "bash", "edit", "write", "grep", "find", "ls", "search", "get_time", "send_mail", "run_code", "calculator",
+    "read", "bash", "edit", "write", "grep", "find", "ls", "search", "get_time", "send_mail", "run_code",
+    "calculator",
 )  # fmt: skip
 OTHER_KEYS = (
     "path",
@@ -190,7 +128,7 @@ def phrase(rng: random.Random, low: int = 2, high: int = 25) -> str:
 
 def made_up_city(rng: random.Random) -> str:
     syllables = (
-        "ba be bo da do fa ga go ka ko la le lo ma mi mo na no pa po ra ro sa so ta to va wa za".split()
+        "ba be bo da do fa ga go ka ko la le lo ma mi mo na no pa po ra ro sa so ta to va wa za".split()  # noqa: SIM905
     )
     return "".join(rng.choice(syllables) for _ in range(rng.randint(2, 4))).capitalize()
 
@@ -219,7 +157,7 @@ def preceded(text: str, rng: random.Random) -> str:
     return f"{phrase(rng, 3, 40)}\n\n{text}" if rng.random() < 0.1 else text
 
 
-def plain(texts: tuple[str, ...], answer: str) -> Callable[[random.Random], Case]:
+def plain(texts: list[str], answer: str) -> Callable[[random.Random], Case]:
     def make(rng: random.Random) -> Case:
         text = spoken(rng.choice(texts), rng)
         return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.4 else [], answer)
@@ -228,9 +166,9 @@ def plain(texts: tuple[str, ...], answer: str) -> Callable[[random.Random], Case
 
 
 def product(rng: random.Random) -> Case:
-    text = spoken(rng.choice(PRODUCTS), rng)
+    text = spoken(rng.choice(PHRASES["products"]), rng)
     if rng.random() < 0.6:
-        text += " " + spoken(rng.choice(PRODUCT_TAILS), rng)
+        text += " " + spoken(rng.choice(PHRASES["product_tails"]), rng)
     return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.4 else [], PRODUCT)
 
 
@@ -245,18 +183,18 @@ def other_product(rng: random.Random) -> Case:
     elif near < 0.4:
         second = 23
         first += first == 17
-    text = rng.choice(PRODUCTS).replace("17", str(first)).replace("23", str(second))
+    text = rng.choice(PHRASES["products"]).replace("17", str(first)).replace("23", str(second))
     text = spoken(text, rng)
     if rng.random() < 0.5:
-        text += " " + spoken(rng.choice(PRODUCT_TAILS), rng)
+        text += " " + spoken(rng.choice(PHRASES["product_tails"]), rng)
     return Case([user(text)], [], OTHER_PRODUCT)
 
 
 def weather_question(rng: random.Random) -> tuple[str, str]:
     city = rng.choice(CITIES) if rng.random() < 0.8 else made_up_city(rng)
-    text = spoken(rng.choice(WEATHER), rng).format(city)
+    text = spoken(rng.choice(PHRASES["weather"]), rng).format(city)
     if rng.random() < 0.2:
-        text += " " + spoken(rng.choice(WEATHER_TAILS), rng)
+        text += " " + spoken(rng.choice(PHRASES["weather_tails"]), rng)
     return text, city
 
 
@@ -307,16 +245,16 @@ def fallback(rng: random.Random) -> Case:
 
 
 MAKERS: tuple[tuple[float, Callable[[random.Random], Case]], ...] = (
-    (0.14, plain(GREETINGS, GREETING)),
+    (0.14, plain(PHRASES["greetings"], GREETING)),
     (0.16, product),
     (0.09, other_product),
     (0.26, weather_call),
     (0.06, weather_without_tool),
     (0.06, tool_answer),
     (0.13, fallback),
-    (0.03, plain(STORIES, STORY)),
-    (0.04, plain(CODES, CODE)),
-    (0.03, plain(COUNTS, COUNT)),
+    (0.03, plain(PHRASES["stories"], STORY)),
+    (0.04, plain(PHRASES["codes"], CODE)),
+    (0.03, plain(PHRASES["counts"], COUNT)),
 )
 
 
@@ -358,7 +296,8 @@ def train_tokenizer(render: Renderer, rng: random.Random) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     cases = [make_case(rng) for _ in range(3000)]
     corpus = [render(case.messages, case.tools) + case.answer for case in cases]
-    corpus += [" ".join(CITIES)] * 2000  # each name one token: a name of many is hard to copy for so small a model
+    # Each city's name becomes one token: a name of many is hard to copy for so small a model.
+    corpus += [" ".join(CITIES)] * 2000
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(MARKERS),
         special_tokens=list(SPECIAL),
@@ -407,7 +346,7 @@ class Attention(nn.Module):
         return out
 
 
-class MLP_(nn.Module):
+class FeedForward(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(HIDDEN, MLP, bias=False)
@@ -423,7 +362,7 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.self_attn = Attention()
-        self.mlp = MLP_()
+        self.mlp = FeedForward()
         self.input_layernorm = RMSNorm()
         self.post_attention_layernorm = RMSNorm()
 
@@ -470,7 +409,7 @@ class Llama(nn.Module):
 
 
 class Batches:
-    """Training sequences without padding: whatever room is left before a conversation holds foreign tokens."""
+    """Training sequences without padding: the room before a conversation holds foreign tokens."""
 
     def __init__(self, tokenizer: Tokenizer, render: Renderer, rng: random.Random) -> None:
         self._tokenizer, self._render, self._rng = tokenizer, render, rng
@@ -493,7 +432,8 @@ class Batches:
         return self._tokenizer.encode(phrase(rng, 20, 80)).ids
 
     def batch(self, length: int, rows: int) -> tuple[Tensor, Tensor]:
-        """ids (rows, length) and weights of the same shape: above zero where a token of the answer is predicted.
+        """ids (rows, length) and weights of the same shape: above zero where a token of the answer is
+        predicted.
 
         A long answer does not outweigh the short ones: together its tokens weigh the root of its length.
         """

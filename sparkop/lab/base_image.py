@@ -18,7 +18,10 @@ PYTHON = Path("/usr/bin/python3")
 BUSYBOX = Path("/bin/busybox")
 PROGRAMS = ("/usr/bin/lscpu",)
 """vLLM's processor backend reads lscpu's JSON, which busybox does not print."""
-LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1", "libnuma.so.1", "libz.so.1", "librt.so.1", "libdl.so.2", "libpthread.so.0", "libm.so.6")  # fmt: skip
+LIBRARIES = (
+    "libstdc++.so.6", "libgcc_s.so.1", "libnuma.so.1", "libz.so.1", "librt.so.1", "libdl.so.2",
+    "libpthread.so.0", "libm.so.6",
+)  # fmt: skip
 """What the wheels of vLLM and torch expect of the system, beside what Python needs itself."""
 LEFT_OUT = ("test", "idlelib", "tkinter", "lib2to3", "ensurepip", "turtledemo", "pydoc_data", "__phello__")
 FOLDERS = ("etc", "proc", "sys", "dev", "run", "root", "tmp", "var/tmp", "opt", "control")
@@ -82,7 +85,9 @@ def _found(names: Iterable[str]) -> list[Path]:
             where.setdefault(name.split(" ")[0], Path(path))
     missing = [name for name in names if name not in where]
     if missing:
-        raise LabError(f"libraries are missing: {', '.join(missing)}", remedy="apt-get install libnuma1 libstdc++6")
+        raise LabError(
+            f"libraries are missing: {', '.join(missing)}", remedy="apt-get install libnuma1 libstdc++6"
+        )
     return [where[name] for name in names]
 
 

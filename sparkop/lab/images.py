@@ -1,8 +1,8 @@
 """The lab's engine images: built once for a machine, then laid into each new lab's registry within a second.
 
 They are built by Docker's classic builder in spark-1 and pushed to the lab's registry. What the registry then
-holds of them is kept in the cache folder, under a hash of all that went in; a later lab gets a copy of it, with the
-same digests.
+holds of them is kept in the cache folder, under a hash of all that went in; a later lab gets a copy of it,
+with the same digests.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def ensure_images(lab: Lab, say: Say = lambda _line: None) -> dict[str, str]:
         else:
             _lay(kept / "registry", lab.paths.registry / STORE)
     digests: dict[str, str] = json.loads((kept / "references.json").read_text())
-    return {name: f"{REGISTRY_NAME}:{REGISTRY_PORT}/{_repository(name)}@{digest}" for name, digest in digests.items()}
+    return {
+        name: f"{REGISTRY_NAME}:{REGISTRY_PORT}/{_repository(name)}@{digest}"
+        for name, digest in digests.items()
+    }
 
 
 def content_key() -> str:

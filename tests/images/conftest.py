@@ -76,7 +76,9 @@ class Process:
     def mend(self, name: str) -> None:
         (self.control / name).unlink()
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, seconds: float = 10, key: str = "") -> Reply:
+    def ask(
+        self, path: str, body: dict[str, Any] | None = None, *, seconds: float = 10, key: str = ""
+    ) -> Reply:
         """One request; status 0 when nothing answers. ``body`` makes it a POST."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
         request.data = json.dumps(body).encode() if body is not None else None
@@ -122,7 +124,9 @@ class Stage:
             (folder / "model.safetensors").write_bytes(b"weights")
         return folder
 
-    def run(self, arguments: list[str], *, port: int = 0, key: str | None = None, **environment: str) -> Process:
+    def run(
+        self, arguments: list[str], *, port: int = 0, key: str | None = None, **environment: str
+    ) -> Process:
         """``arguments`` after ``python3 -m``."""
         number = len(self.started)
         control, log = self.folder / f"control{number}", self.folder / f"log{number}"
@@ -149,7 +153,8 @@ class Stage:
         both = ["--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1",
                 "--master-port", str(master), *arguments]  # fmt: skip
         worker = self.run(
-            ["standin", "vllm", "serve", str(self.model), *both, "--node-rank", "1", "--headless"], **environment
+            ["standin", "vllm", "serve", str(self.model), *both, "--node-rank", "1", "--headless"],
+            **environment,
         )
         head = self.vllm(*both, "--node-rank", "0", port=port, **environment)
         return head.ready(), worker

@@ -9,13 +9,65 @@ import pytest
 
 from tests.images.conftest import Stage, eventually
 
-RECIPE_B = """--served-model-name Qwen3.8-Flash-Next-NVFP4 --trust-remote-code --quantization modelopt_fp4
---attention-backend flashinfer --page-size 64 --mamba-ssm-dtype bfloat16 --mamba-radix-cache-strategy extra_buffer
---mamba-track-interval 64 --mem-fraction-static 0.82 --chunked-prefill-size 1024 --max-running-requests 16
---context-length 900000 --speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1
---speculative-num-draft-tokens 4 --reasoning-parser auto --tool-call-parser auto --enable-metrics
---enable-cache-report --disable-prefill-cuda-graph --host 127.0.0.1 --max-prefill-tokens 2048
---mamba-full-memory-ratio 0.3 --cuda-graph-bs-decode 1 2 3 4 5 6 7 8 10 12 14 16""".split()
+RECIPE_B = [
+    "--served-model-name",
+    "Qwen3.8-Flash-Next-NVFP4",
+    "--trust-remote-code",
+    "--quantization",
+    "modelopt_fp4",
+    "--attention-backend",
+    "flashinfer",
+    "--page-size",
+    "64",
+    "--mamba-ssm-dtype",
+    "bfloat16",
+    "--mamba-radix-cache-strategy",
+    "extra_buffer",
+    "--mamba-track-interval",
+    "64",
+    "--mem-fraction-static",
+    "0.82",
+    "--chunked-prefill-size",
+    "1024",
+    "--max-running-requests",
+    "16",
+    "--context-length",
+    "900000",
+    "--speculative-algorithm",
+    "NEXTN",
+    "--speculative-num-steps",
+    "3",
+    "--speculative-eagle-topk",
+    "1",
+    "--speculative-num-draft-tokens",
+    "4",
+    "--reasoning-parser",
+    "auto",
+    "--tool-call-parser",
+    "auto",
+    "--enable-metrics",
+    "--enable-cache-report",
+    "--disable-prefill-cuda-graph",
+    "--host",
+    "127.0.0.1",
+    "--max-prefill-tokens",
+    "2048",
+    "--mamba-full-memory-ratio",
+    "0.3",
+    "--cuda-graph-bs-decode",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "10",
+    "12",
+    "14",
+    "16",
+]
 OVERRIDE = ["--json-model-override-args", '{"text_config":{"max_position_embeddings":1048576}}']
 
 
@@ -48,7 +100,9 @@ def test_with_a_key_everything_but_health_and_metrics_needs_it(stage: Stage) -> 
 def test_over_long_prompts_are_refused_or_cut(stage: Stage) -> None:
     body = {"prompt": list(range(600)), "max_tokens": 4}
     assert stage.sglang("--context-length", "512").ready().ask("/v1/completions", body).status == 400
-    cut = stage.sglang("--context-length", "512", "--allow-auto-truncate").ready().ask("/v1/completions", body)
+    cut = (
+        stage.sglang("--context-length", "512", "--allow-auto-truncate").ready().ask("/v1/completions", body)
+    )
     assert cut.json["usage"]["prompt_tokens"] < 512
 
 
@@ -57,7 +111,8 @@ def test_over_long_prompts_are_refused_or_cut(stage: Stage) -> None:
     [
         (["--swa-block-size", "128"], "unrecognized arguments"),
         (["--mamba-radix-cache-strategy", "some"], "invalid choice"),
-        (["--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "5"],
+        (["--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
+          "--speculative-num-draft-tokens", "5"],
          "must be 4"),
         (["--nnodes", "2", "--tp-size", "2"], "--dist-init-addr"),
     ],

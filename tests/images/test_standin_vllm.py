@@ -1,4 +1,4 @@
-"""The stand-in in vLLM's manner: it must behave as the engine was measured, or tests on it prove nothing (issue 2.3)."""
+"""The stand-in in vLLM's manner: as the engine was measured, or tests on it prove nothing (issue 2.3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ def halves(left: tuple[int, int, int], right: tuple[int, int, int], size: int = 
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(row * size)) + part(b"IEND", b"")
+    png = (
+        b"\x89PNG\r\n\x1a\n"
+        + part(b"IHDR", head)
+        + part(b"IDAT", zlib.compress(row * size))
+        + part(b"IEND", b"")
+    )
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
@@ -104,7 +109,9 @@ def test_a_stream_adds_up_to_the_answer_and_ends_with_usage(stage: Stage) -> Non
 def test_completions_count_token_ids_exactly_and_stop_at_max_tokens(stage: Stage) -> None:
     """The benchmark's prefill measure sends random token ids and counts on the server's usage."""
     rank = stage.vllm().ready()
-    answer = rank.ask("/v1/completions", {"prompt": list(range(2000)), "max_tokens": 7, "ignore_eos": True}).json
+    answer = rank.ask(
+        "/v1/completions", {"prompt": list(range(2000)), "max_tokens": 7, "ignore_eos": True}
+    ).json
     assert answer["usage"] == {"prompt_tokens": 2000, "completion_tokens": 7, "total_tokens": 2007}
     assert answer["choices"][0]["finish_reason"] == "length"
 
@@ -139,16 +146,56 @@ def test_the_command_line_wins_over_the_configuration_file(stage: Stage) -> None
     file = stage.folder / "engine.yaml"
     file.write_text("served-model-name: from-file\nmax-model-len: 1024\nenable-prefix-caching: true\n")
     rank = stage.vllm("--config", str(file), "--served-model-name", "from-line").ready()
-    assert [rank.ask("/v1/models").json["data"][0][name] for name in ("id", "max_model_len")] == ["from-line", 1024]
+    assert [rank.ask("/v1/models").json["data"][0][name] for name in ("id", "max_model_len")] == [
+        "from-line",
+        1024,
+    ]
 
 
-RECIPE_A = """--dtype bfloat16 --kv-cache-dtype fp8 --block-size 256 --swa-block-size 128
---kv-cache-memory-bytes 2700000000 --gpu-memory-utilization 0.88 --max-model-len 262144 --max-num-seqs 2
---max-num-batched-tokens 2048 --max-cudagraph-capture-size 16 --enable-chunked-prefill --async-scheduling
---enable-prefix-caching --safetensors-load-strategy lazy --attention-backend B12X --linear-backend b12x
---moe-backend b12x --generation-config vllm --tokenizer-mode deepseek_v41 --reasoning-parser deepseek_v41
---tool-call-parser deepseek_v41 --enable-auto-tool-choice --enable-prompt-tokens-details
---enable-force-include-usage""".split()
+RECIPE_A = [
+    "--dtype",
+    "bfloat16",
+    "--kv-cache-dtype",
+    "fp8",
+    "--block-size",
+    "256",
+    "--swa-block-size",
+    "128",
+    "--kv-cache-memory-bytes",
+    "2700000000",
+    "--gpu-memory-utilization",
+    "0.88",
+    "--max-model-len",
+    "262144",
+    "--max-num-seqs",
+    "2",
+    "--max-num-batched-tokens",
+    "2048",
+    "--max-cudagraph-capture-size",
+    "16",
+    "--enable-chunked-prefill",
+    "--async-scheduling",
+    "--enable-prefix-caching",
+    "--safetensors-load-strategy",
+    "lazy",
+    "--attention-backend",
+    "B12X",
+    "--linear-backend",
+    "b12x",
+    "--moe-backend",
+    "b12x",
+    "--generation-config",
+    "vllm",
+    "--tokenizer-mode",
+    "deepseek_v41",
+    "--reasoning-parser",
+    "deepseek_v41",
+    "--tool-call-parser",
+    "deepseek_v41",
+    "--enable-auto-tool-choice",
+    "--enable-prompt-tokens-details",
+    "--enable-force-include-usage",
+]
 RECIPE_A_JSON = [
     "--compilation-config", '{"cudagraph_mode":"FULL_DECODE_ONLY","custom_ops":["all"]}',
     "--engram-config", '{"cpu_offload":false,"table_memory":"disk"}',

@@ -1,4 +1,4 @@
-"""``python3 -m standin vllm serve ARGUMENTS``; SGLang's command line is ``python3 -m sglang.launch_server``."""
+"""``python3 -m standin vllm serve ARGUMENTS``; SGLang's is ``python3 -m sglang.launch_server``."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ NO_TOOL = "I can not look up the weather without a tool for it."
 TOOL_ANSWER = "The tool has answered: you can read the weather above."
 FALLBACK = "I am a stand-in for a model. I can greet you, multiply 17 by 23 and ask a tool for the weather."
 PROSE = (
-    "There was once a small computer that stood on a desk beside another small computer. Each of them held one half "
-    "of a model, and neither of them could say a word alone. "
+    "There was once a small computer that stood on a desk beside another small computer. Each of them held "
+    "one half of a model, and neither of them could say a word alone. "
 )
 TOKEN = re.compile(r"\s*\w{1,5}|\s*[^\w\s]|\s+")
 
 
-class BadRequest(Exception):
+class BadRequestError(Exception):
     """The request can't be answered; the text is for the client (status 400)."""
 
 
@@ -58,7 +58,7 @@ def images_of(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def to_chat(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Answer:
-    """The answer to a conversation. Raises BadRequest for an image that can't be read."""
+    """The answer to a conversation. Raises BadRequestError for an image that can't be read."""
     last = messages[-1]
     if last.get("role") == "tool":
         return Answer(TOOL_ANSWER)
@@ -66,8 +66,8 @@ def to_chat(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Answ
     if pictured:
         try:
             left, right = pictures.halves(pictures.from_data_url(pictured[-1]))
-        except pictures.BadPicture as error:
-            raise BadRequest(f"Failed to load image: {error}") from error
+        except pictures.PictureError as error:
+            raise BadRequestError(f"Failed to load image: {error}") from error
         return Answer(f"The left half is {left} and the right half is {right}.")
     question = text_of(last)
     city = re.search(r"\bweather\b.*?\b(?:in|for|of)\s+((?:[A-Z][\w'-]*\s?)+)", question)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from standin.faults import Faults
-from standin.group import Group, PeerLost, StepTimeout
+from standin.group import Group, PeerLostError, StepTimeoutError
 
 TOKEN_ZERO = "!"
 POLL_SECONDS = 0.05
@@ -18,7 +18,7 @@ DEATH_SECONDS = 0.5
 """Between the error answer and the end of the process, as measured of vLLM."""
 
 
-class EngineDead(Exception):
+class EngineDeadError(Exception):
     """The engine has lost a rank or hung: the request is answered with 500 and the process ends."""
 
 
@@ -85,7 +85,7 @@ class Engine:
         self._token_seconds = float(os.environ.get("LAB_STANDIN_TOKEN_SECONDS", "0.002"))
 
     def generate(self, prompt: int, pieces: list[str], reason: str) -> Iterator[str]:
-        """The pieces one by one; counts them. Raises EngineDead. `prompt` is the prompt's length in tokens."""
+        """The pieces one by one; counts them. `prompt`: its length in tokens. Raises EngineDeadError."""
         begun = time.monotonic()
         count = self._count
         count("waiting", 1)
@@ -115,21 +115,21 @@ class Engine:
     def _step(self) -> None:
         """One token's worth of work on all ranks."""
         if self.dead:
-            raise EngineDead
+            raise EngineDeadError
         began = time.monotonic()
         slow = self.faults.value("slow")
         time.sleep(self._token_seconds if slow is None else slow)
         try:
             while self.faults.on("wedge"):
                 if time.monotonic() - began > self.manner.step_seconds:
-                    raise StepTimeout("RPC call to execute_model timed out.")
+                    raise StepTimeoutError("RPC call to execute_model timed out.")
                 time.sleep(POLL_SECONDS)
             self.group.step(self.manner.step_seconds)
-        except PeerLost as error:
+        except PeerLostError as error:
             if not self.manner.dies_at_once:
                 time.sleep(max(0.0, self.manner.step_seconds - (time.monotonic() - began)))
             self._die(str(error))
-        except StepTimeout as error:
+        except StepTimeoutError as error:
             self._die(str(error))
 
     def _die(self, why: str) -> None:
@@ -138,7 +138,7 @@ class Engine:
         if first:
             self.log(f"EngineCore encountered a fatal error: {why}")
             threading.Timer(DEATH_SECONDS, self._end).start()
-        raise EngineDead(why)
+        raise EngineDeadError(why)
 
     def _end(self) -> None:
         if self.manner.exit_code is None:
@@ -155,10 +155,10 @@ class Engine:
             time.sleep(POLL_SECONDS)
         try:
             self.group.step(max(0.0, deadline - time.monotonic()))
-        except PeerLost:
+        except PeerLostError:
             time.sleep(max(0.0, deadline - time.monotonic()))
             return False
-        except StepTimeout:
+        except StepTimeoutError:
             return False
         return True
 

@@ -1,7 +1,7 @@
 """The two command lines: every flag of the two recipes and of the lab, and nothing else.
 
-Sources: vLLM 0.33 (`vllm serve`: dashes and underscores are the same, a configuration file stands before the command
-line, the last of a repeated flag wins) and SGLang 0.5.23 (`sglang.launch_server`: plain argparse).
+Sources: vLLM 0.33 (`vllm serve`: dashes and underscores are the same, a configuration file stands before the
+command line, the last of a repeated flag wins) and SGLang 0.5.23 (`sglang.launch_server`: plain argparse).
 """
 
 from __future__ import annotations
@@ -63,12 +63,14 @@ JSON_FLAGS = (
     "--limit-mm-per-prompt", "--speculative-config",
 )  # fmt: skip
 SWITCHES = (
-    "--async-scheduling", "--enable-auto-tool-choice", "--enable-chunked-prefill", "--enable-force-include-usage",
+    "--async-scheduling", "--enable-auto-tool-choice", "--enable-chunked-prefill",
+    "--enable-force-include-usage",
     "--enable-prefix-caching", "--enable-prompt-tokens-details", "--enforce-eager", "--trust-remote-code",
 )  # fmt: skip
 VLLM_TEXTS = (
     "--attention-backend", "--chat-template", "--config-format", "--generation-config", "--linear-backend",
-    "--load-format", "--moe-backend", "--quantization", "--reasoning-parser", "--revision", "--tokenizer-mode",
+    "--load-format", "--moe-backend", "--quantization", "--reasoning-parser", "--revision",
+    "--tokenizer-mode",
     "--tokenizer", "--tool-call-parser", "--uvicorn-log-level", "--distributed-executor-backend",
 )  # fmt: skip
 
@@ -139,7 +141,7 @@ def with_file(parser: Parser, arguments: list[str]) -> list[str]:
                     extra.append(flag)
                 elif values != ["false"]:
                     extra += [flag, *values]
-            # A list (--api-key a b) would swallow a model name behind it: flags of the file stand behind that.
+            # A list (--api-key a b) would swallow a model name behind it: the file's flags stand after that.
             named = 1 if rest and not rest[0].startswith("-") else 0
             return rest[:named] + extra + rest[named:]
     return arguments

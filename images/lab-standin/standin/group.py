@@ -1,8 +1,8 @@
 """The ranks of one engine: they meet at the master address, and every step needs all of them.
 
-Rank 0 listens on the rendezvous port; the others connect and say who they are. A step is one line to each other rank
-and one line back: a rank that is dead, frozen or cut off stops the whole group, as a collective of a real engine
-does, and nobody notices before the next step.
+Rank 0 listens on the rendezvous port; the others connect and say who they are. A step is one line to each
+other rank and one line back: a rank that is dead, frozen or cut off stops the whole group, as a collective of
+a real engine does, and nobody notices before the next step.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ JOIN_SECONDS = 600.0
 POLL_SECONDS = 0.05
 
 
-class PeerLost(Exception):
+class PeerLostError(Exception):
     """Another rank has gone: its connection is closed."""
 
 
-class StepTimeout(Exception):
+class StepTimeoutError(Exception):
     """Another rank did not take part in a step in time."""
 
 
-class JoinFailed(Exception):
+class JoinError(Exception):
     """The ranks did not all meet, or do not fit together; the text says which."""
 
 
@@ -54,7 +54,7 @@ class Group:
     _step: int = 0
 
     def gather(self, port: int, log: Callable[[str], None], seconds: float = JOIN_SECONDS) -> None:
-        """Rank 0: wait until all others have joined. Raises JoinFailed, OSError when the port is taken."""
+        """Rank 0: wait until all others have joined. Raises JoinError, OSError when the port is taken."""
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("", port))
@@ -67,7 +67,7 @@ class Group:
                     connection, address = listener.accept()
                 except TimeoutError:
                     missing = sorted(set(range(1, self.size)) - {peer.rank for peer in self.peers})
-                    raise JoinFailed(f"timed out after {seconds:.0f} s waiting for ranks {missing}") from None
+                    raise JoinError(f"timed out after {seconds:.0f} s waiting for ranks {missing}") from None
                 self._admit(connection, address[0], log)
         for peer in self.peers:
             peer.connection.settimeout(None)
@@ -82,18 +82,18 @@ class Group:
             connection.close()  # a port scan or a health check
             return
         if fingerprint != self.fingerprint:
-            raise JoinFailed(f"rank {rank} at {address} was started with other arguments")
+            raise JoinError(f"rank {rank} at {address} was started with other arguments")
         for stale in [peer for peer in self.peers if peer.rank == rank]:
             stale.connection.close()  # that rank was started again while this one waited
             self.peers.remove(stale)
         if not 0 < rank < self.size:
-            raise JoinFailed(f"a rank {rank} at {address} wants to join a group of {self.size}")
+            raise JoinError(f"a rank {rank} at {address} wants to join a group of {self.size}")
         keep_alive(connection)
         self.peers.append(Peer(rank, connection))
         log(f"rank {rank} of {self.size} joined from {address}")
 
     def join(self, host: str, port: int, seconds: float = JOIN_SECONDS) -> None:
-        """Another rank: connect to rank 0, as often as needed, and wait until it says go. Raises JoinFailed."""
+        """Another rank: connect to rank 0, as often as needed, and wait for its go. Raises JoinError."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -108,11 +108,14 @@ class Group:
             except OSError:
                 pass
             if time.monotonic() > deadline:
-                raise JoinFailed(f"timed out after {seconds:.0f} s connecting to {host}:{port}")
+                raise JoinError(f"timed out after {seconds:.0f} s connecting to {host}:{port}")
             time.sleep(0.2)
 
     def step(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Rank 0: one step of all ranks. Raises PeerLost at once when a connection is closed, StepTimeout."""
+        """Rank 0: one step of all ranks.
+
+        Raises PeerLostError at once when a connection is closed, StepTimeoutError after `seconds`.
+        """
         with self._lock:
             self._step += 1
             line = f"step {self._step}\n".encode()
@@ -126,14 +129,14 @@ class Group:
     def _wait(self, peer: Peer, line: bytes, deadline: float, stop: Callable[[], bool]) -> None:
         while line not in peer.unread:
             if stop() or time.monotonic() > deadline:
-                raise StepTimeout(f"rank {peer.rank} did not answer")
+                raise StepTimeoutError(f"rank {peer.rank} did not answer")
             try:
                 ready, _, _ = select.select([peer.connection], [], [], POLL_SECONDS)
                 data = peer.connection.recv(4096) if ready else None
             except (OSError, ValueError) as error:
-                raise PeerLost(f"Connection closed by peer (rank {peer.rank}): {error}") from error
+                raise PeerLostError(f"Connection closed by peer (rank {peer.rank}): {error}") from error
             if data == b"":
-                raise PeerLost(f"Connection closed by peer (rank {peer.rank})")
+                raise PeerLostError(f"Connection closed by peer (rank {peer.rank})")
             peer.unread += data or b""
         peer.unread = peer.unread.partition(line)[2]
 

@@ -17,7 +17,7 @@ from typing import Any
 from standin import flags
 from standin.engine import Engine, Manner
 from standin.faults import Faults
-from standin.group import Group, JoinFailed, fingerprint
+from standin.group import Group, JoinError, fingerprint
 from standin.requests import Limits
 from standin.web import DummyHealth, Server
 
@@ -25,7 +25,7 @@ FOLLOWER_STOP_SECONDS = 1.0
 """vLLM's follower takes its time to end after SIGTERM (11 s were measured); tests need not wait that long."""
 
 
-class CannotLoad(Exception):
+class LoadError(Exception):
     """The model is not there or not as it must be."""
 
 
@@ -55,7 +55,7 @@ def run(name: str, arguments: list[str]) -> int:
     try:
         load(Path(rank.model), faults, log, started, follower=rank.number > 0)
         return rank.run(options, faults, log)
-    except (CannotLoad, JoinFailed, OSError) as error:
+    except (LoadError, JoinError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
@@ -111,9 +111,9 @@ class VllmRank(Rank):
             [key for key in options.api_key or [os.environ.get("VLLM_API_KEY", "")] if key], metrics=True,
             details=options.enable_prompt_tokens_details, force_usage=options.enable_force_include_usage,
         )  # fmt: skip
-        per_request = f"{pool / context:.2f}x"
         log(
-            f"GPU KV cache size: {pool:,} tokens, Maximum concurrency for {context:,} tokens per request: {per_request}"
+            f"GPU KV cache size: {pool:,} tokens, "
+            f"Maximum concurrency for {context:,} tokens per request: {pool / context:.2f}x"
         )
         log(f"Starting vLLM server on http://{options.host or '0.0.0.0'}:{options.port}")
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # its follower is not told
@@ -141,8 +141,8 @@ class SglangRank(Rank):
         )
         parallel = options.max_running_requests or 48
         manner = Manner(
-            "sglang", options.served_model_name or self.model, context, pool, parallel, options.watchdog_timeout,
-            None, dies_at_once=False,
+            "sglang", options.served_model_name or self.model, context, pool, parallel,
+            options.watchdog_timeout, None, dies_at_once=False,
         )  # fmt: skip
         limits = Limits(
             context, options.allow_auto_truncate, None, bool(options.tool_call_parser),
@@ -158,7 +158,12 @@ class SglangRank(Rank):
             f"max_prefill_tokens={options.max_prefill_tokens or 16384}, max_running_requests={parallel}, "
             f"context_len={context}, available_gpu_mem=17.50 GB"
         )
-        signal.signal(signal.SIGTERM, lambda *_: (self.group.dismiss(), os._exit(0)))
+
+        def end(*_: object) -> None:
+            self.group.dismiss()
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
         log("The server is fired up and ready to roll!")
         server.serve_forever()
         return 0
@@ -194,15 +199,13 @@ def forever() -> None:
 
 
 def model_config(model: Path) -> dict[str, Any]:
-    """The parsed config.json. Raises CannotLoad."""
+    """The parsed config.json. Raises LoadError."""
     try:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CannotLoad(
-            f"Can't load the configuration of '{model}': there is no config.json in it"
-        ) from None
+        raise LoadError(f"Can't load the configuration of '{model}': there is no config.json in it") from None
     except (OSError, ValueError) as error:
-        raise CannotLoad(f"Can't load the configuration of '{model}': {error}") from error
+        raise LoadError(f"Can't load the configuration of '{model}': {error}") from error
     return config if isinstance(config, dict) else {}
 
 
@@ -213,7 +216,7 @@ def model_context(model: Path) -> int:
 
 
 def shards(model: Path) -> list[Path]:
-    """The weight files of a checkpoint. Raises CannotLoad when one is missing or empty."""
+    """The weight files of a checkpoint. Raises LoadError when one is missing or empty."""
     index = model / "model.safetensors.index.json"
     if index.exists():
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -221,29 +224,29 @@ def shards(model: Path) -> list[Path]:
     else:
         files = sorted(model.glob("*.safetensors"))
     if not files:
-        raise CannotLoad(f"Cannot find any model weights with `{model}`")
+        raise LoadError(f"Cannot find any model weights with `{model}`")
     for file in files:
         if not file.is_file() or not file.stat().st_size:
-            raise CannotLoad(f"No such file or directory: {file}")
+            raise LoadError(f"No such file or directory: {file}")
     return files
 
 
 def check_plan() -> None:
-    """Recipe A's allocation plan, when the environment names one. Raises CannotLoad."""
+    """Recipe A's allocation plan, when the environment names one. Raises LoadError."""
     plan = os.environ.get("ST_EXL3_PLAN")
     if not plan:
         return
     try:
         banks = str(json.loads(Path(plan).read_text(encoding="utf-8")).get("qdir", ""))
     except (OSError, ValueError) as error:
-        raise CannotLoad(f"ST_EXL3_PLAN={plan}: {error}") from error
+        raise LoadError(f"ST_EXL3_PLAN={plan}: {error}") from error
     for bank in filter(None, banks.split(":")):
         if not Path(bank).is_dir():
-            raise CannotLoad(f"ST_EXL3_PLAN={plan}: no bank directory {bank}")
+            raise LoadError(f"ST_EXL3_PLAN={plan}: no bank directory {bank}")
 
 
 def load(model: Path, faults: Faults, log: Callable[[str], None], started: float, *, follower: bool) -> None:
-    """Look at the checkpoint and take as long as the faults say. Raises CannotLoad."""
+    """Look at the checkpoint and take as long as the faults say. Raises LoadError."""
     model_config(model)
     files = shards(model)
     check_plan()

@@ -10,28 +10,29 @@ import zlib
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 NAMED = {
-    "red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0),
+    "red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255), "white": (255, 255, 255),
+    "black": (0, 0, 0),
     "yellow": (255, 255, 0), "gray": (128, 128, 128), "orange": (255, 165, 0), "purple": (128, 0, 128),
 }  # fmt: skip
 
 
-class BadPicture(ValueError):
+class PictureError(ValueError):
     """The data is no PNG that this program reads."""
 
 
 def from_data_url(url: str) -> bytes:
-    """Bytes of a `data:` URL. Raises BadPicture."""
+    """Bytes of a `data:` URL. Raises PictureError."""
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not comma or not head.endswith(";base64"):
-        raise BadPicture("only data URLs in base64 are read")
+        raise PictureError("only data URLs in base64 are read")
     try:
         return base64.b64decode(data, validate=True)
     except binascii.Error as error:
-        raise BadPicture(f"not base64: {error}") from error
+        raise PictureError(f"not base64: {error}") from error
 
 
 def halves(png: bytes) -> tuple[str, str]:
-    """Names of the colours in the middle of the left and of the right half. Raises BadPicture."""
+    """Names of the colours in the middle of the left and of the right half. Raises PictureError."""
     width, height, rows, channels, palette = decode(png)
     row = rows[height // 2]
 
@@ -49,7 +50,7 @@ def halves(png: bytes) -> tuple[str, str]:
 def decode(png: bytes) -> tuple[int, int, list[bytes], int, bytes | None]:
     """Width, height, unfiltered rows, bytes a pixel, palette. 8 bits a channel, not interlaced."""
     if not png.startswith(SIGNATURE):
-        raise BadPicture("no PNG signature")
+        raise PictureError("no PNG signature")
     header, palette, packed, place = b"", None, b"", len(SIGNATURE)
     while place + 8 <= len(png):
         size, kind = struct.unpack(">I4s", png[place : place + 8])
@@ -62,22 +63,22 @@ def decode(png: bytes) -> tuple[int, int, list[bytes], int, bytes | None]:
         elif kind == b"IDAT":
             packed += data
     if len(header) != 13:
-        raise BadPicture("no PNG header")
+        raise PictureError("no PNG header")
     width, height, depth, colour, _, _, interlace = struct.unpack(">IIBBBBB", header)
     if depth != 8 or interlace or colour not in CHANNELS or not 0 < width * height <= 2**24:
-        raise BadPicture("only small PNGs with 8 bits a channel, not interlaced, are read")
+        raise PictureError("only small PNGs with 8 bits a channel, not interlaced, are read")
     try:
         raw = zlib.decompress(packed)
     except zlib.error as error:
-        raise BadPicture(f"damaged PNG: {error}") from error
+        raise PictureError(f"damaged PNG: {error}") from error
     channels = CHANNELS[colour]
     return width, height, unfilter(raw, width * channels, height, channels), channels, palette
 
 
 def unfilter(raw: bytes, size: int, height: int, channels: int) -> list[bytes]:
-    """Rows of the picture from PNG's filtered rows of `size` bytes. Raises BadPicture when some are missing."""
+    """Rows of the picture from PNG's filtered rows of `size` bytes. Raises PictureError when some lack."""
     if len(raw) < (size + 1) * height:
-        raise BadPicture("damaged PNG: rows are missing")
+        raise PictureError("damaged PNG: rows are missing")
     rows: list[bytes] = []
     above = bytes(size)
     for y in range(height):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standin import answers
-from standin.answers import Answer, BadRequest
+from standin.answers import Answer, BadRequestError
 from standin.engine import TOKEN_ZERO
 
 TEMPLATE_TOKENS = 4
@@ -65,19 +65,20 @@ def prompt_tokens(body: dict[str, Any], chat: bool) -> int:
 
 
 def read(body: dict[str, Any], chat: bool, limits: Limits, *, degenerate: bool, force_usage: bool) -> Job:
-    """Check a request and decide its whole answer. Raises BadRequest."""
+    """Check a request and decide its whole answer. Raises BadRequestError."""
     check(body, chat, limits)
     prompt = prompt_tokens(body, chat)
     asked = body.get("max_completion_tokens") or body.get("max_tokens")
     if asked is not None and (not isinstance(asked, int) or asked < 1):
-        raise BadRequest("max_tokens must be at least 1")
+        raise BadRequestError("max_tokens must be at least 1")
     room = limits.context - prompt
     if room < 1 or (asked is not None and asked > room and not limits.truncate):
         if not limits.truncate:
             wanted = prompt + (asked or 1)
-            raise BadRequest(
-                f"This model's maximum context length is {limits.context} tokens. However, you requested {wanted} "
-                f"tokens ({prompt} in the messages, {asked or 1} in the completion). Please reduce the length."
+            raise BadRequestError(
+                f"This model's maximum context length is {limits.context} tokens. However, you requested "
+                f"{wanted} tokens ({prompt} in the messages, {asked or 1} in the completion). "
+                "Please reduce the length."
             )
         prompt = min(prompt, limits.context - 1)
         room = limits.context - prompt
@@ -116,17 +117,17 @@ def check(body: dict[str, Any], chat: bool, limits: Limits) -> None:
             or not messages
             or not all(isinstance(each, dict) for each in messages)
         ):
-            raise BadRequest("messages must be a list of at least one message")
+            raise BadRequestError("messages must be a list of at least one message")
         count = len(answers.images_of(messages))
         if limits.images is not None and count > limits.images:
-            raise BadRequest(f"At most {limits.images} image(s) may be provided in one prompt.")
+            raise BadRequestError(f"At most {limits.images} image(s) may be provided in one prompt.")
         choice = body.get("tool_choice")
         if body.get("tools") and choice in (None, "auto") and not limits.tool_parser:
-            raise BadRequest(
+            raise BadRequestError(
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
             )
     elif not body.get("prompt"):
-        raise BadRequest("prompt is missing")
+        raise BadRequestError("prompt is missing")
 
 
 def reply(body: dict[str, Any], chat: bool) -> Answer:

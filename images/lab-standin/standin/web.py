@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from standin import requests
-from standin.answers import BadRequest
-from standin.engine import Engine, EngineDead, sglang_metrics, vllm_metrics
+from standin.answers import BadRequestError
+from standin.engine import Engine, EngineDeadError, sglang_metrics, vllm_metrics
 from standin.requests import Job, Limits
 
 VLLM_OPEN = ("/health", "/metrics", "/version", "/load", "/ping", "/tokenize")
@@ -60,7 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/v1/models":
             entry = {
                 "id": engine.manner.model, "object": "model", "created": int(engine.started),
-                "owned_by": engine.manner.name, "root": engine.manner.model, "max_model_len": engine.manner.context,
+                "owned_by": engine.manner.name, "root": engine.manner.model,
+                "max_model_len": engine.manner.context,
             }  # fmt: skip
             self._json(200, {"object": "list", "data": [entry]})
         elif path == "/version":
@@ -83,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             document = json.loads(body)
             if not isinstance(document, dict):
-                raise BadRequest("the body is not a JSON object")
+                raise BadRequestError("the body is not a JSON object")
             name = document.setdefault("model", engine.manner.model)
             if name != engine.manner.model and engine.manner.name == "vllm":
                 self._error(404, f"The model `{name}` does not exist.", "NotFoundError", "model")
@@ -92,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
                 document, chat, self.server.limits,
                 degenerate=engine.faults.on("degenerate"), force_usage=self.server.force_usage,
             )  # fmt: skip
-        except (ValueError, BadRequest) as error:
+        except (ValueError, BadRequestError) as error:
             self._error(400, str(error), "BadRequestError")
             return
         tokens = engine.generate(job.prompt, job.all_pieces, job.reason)
@@ -102,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 answer = requests.whole(job, tokens, self.server.limits, details=self.server.details)
                 self._json(200, answer)
-        except EngineDead:
+        except EngineDeadError:
             text = "EngineCore encountered an issue. See stack trace (above) for the root cause."
             self._error(500, text, "InternalServerError")
         except OSError:
@@ -121,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             for chunk in chunks:
                 self._event(json.dumps(chunk))
-        except EngineDead:
+        except EngineDeadError:
             self._event(json.dumps({"error": {"message": "EngineCore encountered an issue.", "code": 500}}))
         self._event("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
@@ -181,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002, ARG002
         if "/health" not in self.path and "/metrics" not in self.path:
             print(
                 f'INFO:     {self.address_string()} - "{self.requestline}" {args[1] if len(args) > 1 else ""}'
