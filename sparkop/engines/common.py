@@ -11,7 +11,7 @@ from sparkop.errors import BlockedError, SpecError
 from sparkop.hosts.base import ContainerOptions, Mount
 from sparkop.spec.engines import ContainerSettings, NcclSettings
 from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import NodeSpec
+from sparkop.spec.nodes import NodeFabric, NodeSpec
 
 SECRET_VARIABLES = (
     "VLLM_API_KEY",
@@ -117,10 +117,19 @@ def fabric_of(node: NodeFacts) -> FabricFacts:
 
 def gid_index(spec: ClusterSpec, node: NodeFacts) -> int | None:
     """The RoCE v2 GID index to ask for; None leaves it to NCCL, as when a node's devices disagree."""
-    own = next(each.fabric.gid_index for each in spec.nodes if each.name == node.name)
-    if own is not None:
-        return own
+    by_hand = _by_hand(spec, node).gid_index
+    if by_hand is not None:
+        return by_hand
     return spec.fabric.gid_index if spec.fabric.gid_index is not None else fabric_of(node).gid_index
+
+
+def rdma_devices(spec: ClusterSpec, node: NodeFacts) -> tuple[str, ...]:
+    """The devices that NCCL uses: those given by hand, else the first of the detected ones."""
+    return _by_hand(spec, node).all_hcas or fabric_of(node).hcas[: spec.engine.nccl.devices]
+
+
+def _by_hand(spec: ClusterSpec, node: NodeFacts) -> NodeFabric:
+    return next(each.fabric for each in spec.nodes if each.name == node.name)
 
 
 def weights_mount(spec: ClusterSpec, node: NodeSpec, home: str) -> Mount:
@@ -189,7 +198,7 @@ def nccl_environment(spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
         "NCCL_NET": settings.net,
         "NCCL_NET_PLUGIN": settings.net_plugin,
         "NCCL_IB_GID_INDEX": _number(gid_index(spec, node)),
-        "NCCL_IB_HCA": ",".join(fabric.hcas[: settings.devices]) or None,
+        "NCCL_IB_HCA": ",".join(rdma_devices(spec, node)) or None,
         "NCCL_IB_MERGE_NICS": _number(settings.merge_nics),
         "NCCL_IB_TC": _number(settings.traffic_class),
         "NCCL_SOCKET_IFNAME": fabric.interface,

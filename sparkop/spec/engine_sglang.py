@@ -145,7 +145,9 @@ class SglangEngine(EngineSettings):
         ge=1,
     )
     quantization: str | None = setting(None, "Quantization.", flag="--quantization")
-    attention: str | None = setting(None, "Attention kernels.", flag="--attention-backend")
+    attention: str | None = setting(
+        None, "Attention kernels.", flag="--attention-backend", recipe="B: ATTENTION_BACKEND"
+    )
     page_size: int | None = setting(
         None, "Tokens of a page of the KV cache.", flag="--page-size", unit="tokens", ge=1
     )

@@ -9,10 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkop.errors import UsageError
-from sparkop.spec.recipe_variables import HEAD, VARIABLES, WORKER, Form, Recipe, Variable
+from sparkop.spec.edit import dump
+from sparkop.spec.layers import merge
+from sparkop.spec.load import LoadedSpec, validate
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.problems import InvalidSpecError
+from sparkop.spec.recipe_variables import VARIABLES, WORKER, Form, Recipe, Variable
+from sparkop.spec.tree import Source
+from sparkop.spec.yaml_text import parse, split_lines
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
-_SECRET = re.compile(r"--(api|admin-api|api_|admin_api_)[-_]?k[a-z_-]*(=|\Z)")
+_KEY_FLAGS = ("--api-key", "--admin-api-key")
+_KEY_ADVICE = (
+    "put it into the key's file on the head (mode 0600); api.key is generate, and an existing key is kept"
+)
 _NUMBERS = re.compile(r"[\[\]\s,]+")
 
 
@@ -106,9 +116,10 @@ def convert(
     nodes: tuple[str, str] = ("spark-1", "spark-2"),
     home: str | None = None,
 ) -> Imported:
-    """The overlay of a file's text and of the shell's variables, which win over the file.
+    """The overlay of a file's text and of the shell's variables.
 
-    ``nodes`` are the names of head and worker in the spec; paths below ``home`` are written with ``~``, as
+    The shell wins over recipe B's ``.env``, as in the recipe; a file of exports wins over the shell.
+    ``nodes`` are the names of head and worker in the spec. Paths below ``home`` are written with ``~``, as
     homes may differ on the nodes. A value that can't be converted is reported, not dropped silently.
     """
     result = Imported(recipe)
@@ -118,8 +129,9 @@ def convert(
     result.unmapped += [
         Unmapped(name, "the recipe has no such variable") for name in from_file if name not in known
     ]
-    values = {name: (value, "file") for name, value in from_file.items() if name in known}
-    values |= {name: (shell[name], "shell") for name in known if name in shell}
+    filed = {name: (value, "file") for name, value in from_file.items() if name in known}
+    exported = {name: (shell[name], "shell") for name in known if name in shell}
+    values = filed | exported if recipe is Recipe.B else exported | filed
     for name, variable in known.items():
         if name in values:
             value, origin = values[name]
@@ -160,6 +172,7 @@ def _together(result: Imported, values: Mapping[str, str]) -> None:
         result.put(f"{WORKER}.ssh", f"{user}@spark2")
     if values.get("API_KEY"):
         result.put("api.key", "generate")
+        result.unmapped.append(Unmapped("API_KEY", f"the key itself is not written: {_KEY_ADVICE}"))
     image = values.get("IMAGE")
     if not image and values.get("KERNEL_PATCH") == "0":
         image = values.get("BASE_IMAGE") or "lmsysorg/sglang:qwen38flashnext"
@@ -185,8 +198,8 @@ def _without_keys(result: Imported, name: str, words: list[str]) -> list[str]:
             skip = False
             continue
         skip = False
-        found = _SECRET.match(word)
-        if found is None:
+        flag = word.split("=")[0].replace("_", "-")
+        if not any(len(flag) > len("--api-") and each.startswith(flag) for each in _KEY_FLAGS):
             kept.append(word)
             continue
         skip = "=" not in word
@@ -194,8 +207,7 @@ def _without_keys(result: Imported, name: str, words: list[str]) -> list[str]:
         result.unmapped.append(
             Unmapped(
                 name,
-                f"{word.split('=')[0]} is left out: put the key into the key's file on the head (mode 0600); "
-                "api.key is generate, and an existing key is kept",
+                f"{flag} is left out: {_KEY_ADVICE}",
             )
         )
     return kept
@@ -210,13 +222,16 @@ def _below_home(path: str, home: str | None) -> str:
 
 def _unquoted(value: str) -> str:
     if len(value) > 1 and value[0] in "\"'":
-        raise ValueError("begins with a quote, which recipe B takes as a part of the value: take the quotes out")
+        raise ValueError(
+            "begins with a quote, which recipe B takes as a part of the value: take the quotes out"
+        )
     return value
 
 
 def _integer(value: str) -> int:
     if not re.fullmatch(r"[0-9]+", _unquoted(value).strip()):
-        raise ValueError("is no whole number")
+        comment = "; recipe B takes a trailing comment as a part of the value" if "#" in value else ""
+        raise ValueError(f"is no whole number{comment}")
     return int(value)
 
 
@@ -266,3 +281,27 @@ _READERS: Mapping[Form, Callable[[str], Any]] = {
     Form.ONE_NAME: lambda value: [_unquoted(value)],
     Form.DOWNLOAD: _download,
 }
+
+
+def overlay_text(imported: Imported) -> str:
+    """The overlay as YAML, with what could not be mapped as comments. Holds no secret."""
+    lines = [
+        f"# Variables of the recipe as an overlay of {imported.recipe.value}.yaml, by sparkop import.",
+        *(f"#   {each.name} ({each.origin}) -> {each.field}" for each in imported.mapped),
+        *(["# Not mapped:"] if imported.unmapped else []),
+        *(f"#   {each.name}: {each.reason}" for each in imported.unmapped),
+    ]
+    body = dump(imported.overlay) if imported.overlay else "{}\n"
+    return "\n".join(lines) + "\n" + body
+
+
+def laid_over(base: LoadedSpec, text: str, name: str) -> ClusterSpec:
+    """The spec that an overlay's text makes of ``base``. Raises InvalidSpecError with places in ``text``."""
+    source = Source(name, split_lines(text), 1)
+    tree, problems = parse(source, text)
+    if tree is None or problems:
+        raise InvalidSpecError(problems)
+    spec, problems = validate(merge(base.tree, tree))
+    if spec is None:
+        raise InvalidSpecError(problems)
+    return spec

@@ -39,9 +39,10 @@ class Form(StrEnum):
     DOWNLOAD = "download"
     """rsync or direct."""
     FLAG = "flag"
-    """Shown only; see importing.SPECIAL for what it does."""
+    """Has an effect of its own, or together with others."""
 
 
+_HUB_LOGIN = "a secret: export it when you run apply or download, or log in with hf; sparkop never stores it"
 HEAD, WORKER = "nodes[0]", "nodes[1]"
 
 
@@ -90,17 +91,17 @@ A = (
     Variable("SET_DEFAULT", "clients.makeDefault", Form.SWITCH),
     Variable(
         "SSH_OPTS",
-        reason="options of ssh belong in ~/.ssh/config, which sparkop reads as ssh does; user, port and key can "
-        "also stand in the node's ssh field",
+        reason="options of ssh belong in ~/.ssh/config, which sparkop reads as ssh does; user, port and key "
+        "can also stand in the node's ssh field",
     ),
     Variable("WAIT", reason="apply always waits until tokens come out; Ctrl-C leaves the ranks running"),
     Variable(
         "HF_TOKEN",
-        reason="a secret: export it when you run apply or download, or log in with hf; sparkop never stores it",
+        reason=_HUB_LOGIN,
     ),
     Variable(
         "DSV41_API_KEY",
-        reason="a secret that the client reads from its own environment; clients.keyEnvironment names the variable",
+        reason="a secret that the client reads from its own environment; clients.keyEnvironment names it",
     ),
     Variable("PI_CODING_AGENT_DIR", reason="Pi's own variable: sparkop connect pi reads it as Pi does"),
 )
@@ -122,7 +123,7 @@ B = (
         "API_KEY",
         "api.key",
         Form.FLAG,
-        "becomes `generate`; the key itself is a secret and goes into the key's file on the head, not into a spec",
+        "becomes generate; the key itself is a secret and goes into the key's file on the head",
     ),
     Variable("MEM_FRACTION_STATIC", "memory.gpuFraction", Form.NUMBER),
     Variable("CONTEXT_LENGTH", "engine.context", Form.INTEGER),
@@ -148,7 +149,7 @@ B = (
     Variable("HF_REVISION", "weights.revision"),
     Variable(
         "HF_TOKEN",
-        reason="a secret: export it when you run apply or download, or log in with hf; sparkop never stores it",
+        reason=_HUB_LOGIN,
     ),
     Variable("USE_HOST_NCCL", "engine.nccl.preload", Form.FLAG, "0: the image's own NCCL"),
     Variable("NCCL_HOST_DIR", "engine.nccl.preload.directory", Form.PATH),
