@@ -178,7 +178,7 @@ class SimulatedHost:
         path = self.node.path(arguments["path"], state)
         key = self.node.files.get(path, (b"", 0))[0].decode().strip()
         made = not key
-        key = key or secrets.token_urlsafe(32)
+        key = key or secrets.token_hex(32)
         self.node.files[path] = (key.encode() + b"\n", 0o600)
         handed, config = False, arguments.get("config")
         if config:

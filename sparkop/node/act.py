@@ -152,7 +152,7 @@ class Act:
         key = key_of(path)
         made = key is None
         if key is None:
-            key = secrets.token_urlsafe(32)
+            key = secrets.token_hex(32)  # a base64 key could begin with a dash, which engines take for a flag
             put(path, key.encode() + b"\n", 0o600)
         os.chmod(path, 0o600)
         config = self.arguments.get("config")
