@@ -164,6 +164,15 @@ def takes_only_text(annotation: Type) -> bool:
     )
 
 
+def takes_list(field: Field) -> bool:
+    return any(_origin(each) in (tuple, list) for each in alternatives(field.annotation))
+
+
+def takes_free_keys(field: Field) -> bool:
+    """Whether it is a mapping whose keys are the user's own, such as environment variables."""
+    return any(_origin(each) is dict for each in alternatives(field.annotation))
+
+
 def takes_quantity(annotation: Type) -> bool:
     return any(each in (ByteSize, Duration) for each in alternatives(annotation))
 

@@ -12,7 +12,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sparkop.spec.fields import field_at, keys_at, takes_only_text, takes_quantity
+from sparkop.spec.fields import (
+    field_at,
+    keys_at,
+    takes_free_keys,
+    takes_list,
+    takes_only_text,
+    takes_quantity,
+)
 from sparkop.spec.problems import Problem
 from sparkop.spec.suggest import nearest
 from sparkop.spec.tree import (
@@ -40,7 +47,10 @@ def merge(base: Node, over: Node, path: Path = ()) -> Node:
             if _is_null(entry.value):
                 entries.pop(key, None)
             elif key in entries:
-                entries[key] = Entry(entry.key, merge(entries[key].value, entry.value, (*path, key)))
+                merged = merge(entries[key].value, entry.value, (*path, key))
+                # A section stays where the base has it; a value is where it was written last.
+                kept = merged.place == entries[key].value.place
+                entries[key] = Entry(entries[key].key if kept else entry.key, merged)
             else:
                 entries[key] = Entry(entry.key, _without_nulls(entry.value))
         return replace(base, entries=entries)
@@ -155,15 +165,15 @@ def _steps(left: str) -> tuple[list[tuple[str, bool, int, int]], tuple[int, int]
 def _resolve(
     root: Node, steps: Sequence[tuple[str, bool, int, int]], setting: Setting
 ) -> tuple[Path, list[Place], list[Problem]]:
-    """List items by number or name; everything else as it is."""
+    """List items by number or name; in brackets also free keys, which may have dots; the rest as it is."""
     path: list[str | int] = []
     places: list[Place] = []
     node: Node | None = root
     for text, bracket, start, end in steps:
         place = setting.place(start, end)
         step: str | int = text
-        is_list = isinstance(node, SequenceNode) or (node is None and bracket)
-        if is_list:
+        field = field_at(path, root)
+        if isinstance(node, SequenceNode) or (node is None and field is not None and takes_list(field)):
             items = node.items if isinstance(node, SequenceNode) else ()
             index = _index(items, text)
             if index is None:
@@ -182,7 +192,7 @@ def _resolve(
                     ],
                 )
             step = index
-        elif bracket:
+        elif bracket and (field is None or not takes_free_keys(field)):
             return (), [], [Problem(place, f"{show_path(path)} is no list, so it takes no brackets")]
         path.append(step)
         places.append(place)

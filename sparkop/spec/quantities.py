@@ -10,7 +10,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-_WRITTEN = re.compile(r"\A([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-zµ%]*)\Z")
+_WRITTEN = re.compile(r"\A([0-9]{1,20}(?:\.[0-9]{1,9})?)\s*([A-Za-zµ%]*)\Z")
 
 _BYTE_UNITS = {
     "B": 1,
@@ -103,14 +103,12 @@ class Duration(float):
         return cls(seconds)
 
     def __str__(self) -> str:
-        """The shortest exact text with a unit: ``45 min``, ``90 s``."""
+        """An exact text, in the largest unit that needs no fraction: ``45 min``, ``90 s``."""
         seconds = Decimal(repr(float(self)))
-        texts = []
-        for unit, size in _TIME_UNITS.items():
-            number = (seconds / size).normalize()
-            if number * size == seconds:
-                texts.append(f"{number:f} {unit}")
-        return min(texts, key=lambda text: (len(text), text))
+        for unit, size in reversed(_TIME_UNITS.items()):
+            if seconds % size == 0 and seconds:
+                return f"{int(seconds / size)} {unit}"
+        return f"{seconds.normalize():f} s"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

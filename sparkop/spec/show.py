@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from sparkop.spec.yaml_text import resolve, trap_of
 if TYPE_CHECKING:
     from sparkop.spec.load import LoadedSpec
 
+_DATE_1_1 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
 _WIDEST_COLUMN = 60
 """Comments stand at most this far right; longer lines push theirs."""
 
@@ -92,6 +93,7 @@ def yaml_scalar(text: str, *, block: bool = False) -> str:
         and text.strip() == text
         and isinstance(resolve(text), str)
         and trap_of(text) is None
+        and not _DATE_1_1.match(text)
         and text[0] not in "!&*-?:,[]{}#|>@`\"'%="
         and not any(each in text for each in (": ", " #", "\n"))
         and not text.endswith(":")
@@ -100,5 +102,15 @@ def yaml_scalar(text: str, *, block: bool = False) -> str:
     )
     if safe or (text.startswith("~/") and text.isprintable() and not set(text) & set("[]{},#:")):
         return text
-    # JSON is YAML; its escapes are those of double quotes.
-    return json.dumps(text, ensure_ascii=False) if text.isprintable() else json.dumps(text)
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character == "\n":
+        return "\\n"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
