@@ -1,0 +1,63 @@
+"""Hosts of every kind for the tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sparkop.lab.lab import Lab
+from tests.hosts.lab_network import inside, running_lab
+from tests.hosts.services import running_api
+from tests.hosts.sshd import Sshd, running_sshd
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a path short enough for unix sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="sparkop-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start_sshd(short_folder: Path) -> Iterator[Callable[[Sequence[str]], Sshd]]:
+    """Starts servers with extra settings."""
+    with ExitStack() as stack:
+        count = iter(range(100))
+
+        def start(settings: Sequence[str] = ()) -> Sshd:
+            return stack.enter_context(running_sshd(short_folder / f"sshd{next(count)}", settings))
+
+        yield start
+
+
+@pytest.fixture
+def sshd(start_sshd: Callable[[Sequence[str]], Sshd]) -> Sshd:
+    """A server with usual settings."""
+    return start_sshd(())
+
+
+@pytest.fixture
+def api() -> Iterator[int]:
+    """Port of a small HTTP service."""
+    with running_api() as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def lab_up() -> Iterator[Lab]:
+    """A lab for this folder's tests."""
+    with running_lab() as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(lab_up: Lab) -> Iterator[Lab]:
+    """The lab, with this test's thread in its network."""
+    with inside(lab_up):
+        yield lab_up
