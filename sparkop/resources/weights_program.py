@@ -25,11 +25,17 @@ def program() -> bytes:
     data = io.BytesIO()
     folder = resources.files("sparkop.node") / "transfer"
     names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".py"))
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo("__main__.py", _EPOCH), _ENTRY)
+    with zipfile.ZipFile(data, "w") as archive:
+        _add(archive, "__main__.py", _ENTRY.encode())
         for name in names:
-            archive.writestr(zipfile.ZipInfo(f"transfer/{name}", _EPOCH), (folder / name).read_bytes())
+            _add(archive, f"transfer/{name}", (folder / name).read_bytes())
     return data.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    member = zipfile.ZipInfo(name, _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, data)
 
 
 def call(

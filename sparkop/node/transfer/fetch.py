@@ -93,6 +93,8 @@ class Active:
         self.readers: Dict[Tuple[int, int], Reader] = {}
         self.whole: Dict[int, int] = {}
         """Piece -> the stream that reads it from its beginning, because the server knows no ranges."""
+        self.begun: Dict[int, int] = {}
+        """Block -> bytes of it that are written already, after a connection broke in its middle."""
 
     @property
     def single(self) -> bool:
@@ -300,8 +302,9 @@ class Fetch:
                 reader = active.readers.get(key) or source.reader(active.file, piece)
                 active.readers[key] = reader
             shift = 0 if source.by_piece else needed[0].offset - needed[0].piece_offset
-            start = needed[0].piece_offset + shift
-            length = sum(block.length for block in needed)
+            begun = active.begun.get(needed[0].index, 0)
+            start = needed[0].piece_offset + shift + begun
+            length = sum(block.length for block in needed) - begun
             try:
                 url, body = reader.open(client, start, length)
             except RetryError as again:
@@ -363,6 +366,7 @@ class Fetch:
             finally:
                 if not whole:
                     budget.release()
+                    active.begun[block.index] = max(0, position - block.piece_offset)
             needed.popleft()
             active.staging.written(block.index)
             self._commits.put((active, block, budget))

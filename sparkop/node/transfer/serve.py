@@ -10,6 +10,7 @@ import errno
 import hmac
 import os
 import re
+import select
 import socket
 import threading
 import time
@@ -157,6 +158,10 @@ def send_file(target: int, handle: int, start: int, end: int) -> None:
     while start < end:
         try:
             count = os.sendfile(target, handle, start, min(SEND, end - start))
+        except BlockingIOError:  # a socket with a timeout
+            if not select.select([], [target], [], Handler.timeout)[1]:
+                raise TimeoutError("the receiver takes nothing") from None
+            continue
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOSYS):
                 raise
