@@ -37,7 +37,7 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | float)]
 """A text; a number is taken as it is written."""
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -56,7 +56,8 @@ class ContainerSettings(SpecModel):
 
     name_prefix: str | None = setting(
         None,
-        "Containers are called <prefix>-r<rank>. Default: the cluster's name.",
+        "Containers are called <prefix>-r<rank>.",
+        otherwise="the cluster's name",
         pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$",
     )
     names: tuple[str, ...] = setting((), "Names by rank, instead of the prefix.")
@@ -76,7 +77,8 @@ class ContainerSettings(SpecModel):
     )
     weights_target: str | None = setting(
         None,
-        "Where the weights are seen. Default /model, or /root/.cache/huggingface for a hub cache.",
+        "Where the ranks see the weights.",
+        otherwise="/model, or /root/.cache/huggingface for a hub cache",
         pattern="^/",
     )
     caches: dict[str, str] = setting(
@@ -139,7 +141,8 @@ class EngineSettings(SpecModel):
     )
     tensor_parallel: int | None = setting(
         None,
-        "Number of shards of each tensor. Default: one a node.",
+        "Number of shards of each tensor.",
+        otherwise="one a node",
         flag="vLLM --tensor-parallel-size, SGLang --tp-size",
         ge=1,
     )

@@ -19,7 +19,8 @@ class SglangLongContext(SpecModel):
     )
     factor: float | None = setting(
         None,
-        "Default: the smallest whole number whose multiple of `native` holds `context`.",
+        "How far the context is stretched.",
+        otherwise="the smallest whole number whose multiple of native holds context",
         flag="--json-model-override-args rope_scaling.factor",
         gt=1,
     )
@@ -73,7 +74,8 @@ class SglangSpeculative(SpecModel):
     )
     draft_tokens: int | None = setting(
         None,
-        "Tokens verified a step. Default: steps + 1.",
+        "Tokens verified a step.",
+        otherwise="steps + 1",
         recipe="B: SPEC_DRAFT",
         flag="--speculative-num-draft-tokens",
         unit="tokens",
@@ -98,7 +100,8 @@ class SglangGraphs(SpecModel):
     prefill: bool = setting(False, "Graphs for prefill.", flag="--disable-prefill-cuda-graph (inverted)")
     decode_sizes: tuple[int, ...] | None = setting(
         None,
-        "Numbers of sequences that have a graph. Default: 1 to 8, every 2 up to maxRequests, and that.",
+        "Numbers of sequences that have a graph.",
+        otherwise="1 to 8, every 2 up to maxRequests, and that",
         flag="--cuda-graph-bs-decode",
         recipe="B: CUDA_GRAPH_BS",
         min_length=1,
@@ -117,7 +120,7 @@ class SglangParsers(SpecModel):
 class SglangEngine(EngineSettings):
     """SGLang."""
 
-    kind: Literal["sglang"]
+    kind: Literal["sglang"] = Field(description="This engine: SGLang.")
     version: str | None = setting(
         None, "Version of SGLang that the image holds. Flags are spelled as 0.5.20 to 0.5.23 spell them."
     )
@@ -161,7 +164,8 @@ class SglangEngine(EngineSettings):
     cache_report: bool = setting(False, "Usage tells cached tokens.", flag="--enable-cache-report")
     ple_offload: bool | None = setting(
         None,
-        "N-gram table in pinned host memory. Left out: SGLang's own rule.",
+        "N-gram table in pinned host memory.",
+        otherwise="SGLang's own rule",
         flag="--ple-offload-embedding, --no-ple-offload-embedding",
         recipe="B: PLE_OFFLOAD",
     )

@@ -30,8 +30,9 @@ class VllmGraphs(SpecModel):
     custom_ops: tuple[str, ...] = setting((), "Custom operations.", flag="--compilation-config custom_ops")
     sizes: tuple[int, ...] | None = setting(
         None,
-        "Batch sizes in tokens. Default: 1 to one sequence's tokens a step (draft tokens + 1), then every "
-        "4 up to all sequences' tokens a step, and that.",
+        "Batch sizes in tokens.",
+        otherwise="1 to one sequence's tokens a step (draft tokens + 1), then every 4 up to all sequences' tokens "
+        "a step, and that",
         flag="--compilation-config cudagraph_capture_sizes, --max-cudagraph-capture-size",
         recipe="A: CAPS",
         min_length=1,
@@ -130,7 +131,7 @@ class VllmRoce(SpecModel):
 class VllmEngine(EngineSettings):
     """vLLM. The image's own entrypoint is expected to be `vllm serve`, unless container.entrypoint is set."""
 
-    kind: Literal["vllm"]
+    kind: Literal["vllm"] = Field(description="This engine: vLLM.")
     context: int | None = setting(
         None,
         "Longest prompt and answer together.",

@@ -157,4 +157,4 @@ def test_rules_refuse_with_a_place(tmp_path: Path) -> None:
     texts = [str(problem) for problem in error.problems]
     assert "overlay-1.yaml:1:12: api.key: is open [api.exposure]" in texts[1]
     assert "rules.override: [{id: api.exposure" in texts[1]
-    assert ":14:1: api: is open [x.y]" in texts[0], "a value that is not written is shown at its section"
+    assert ":15:1: api: is open [x.y]" in texts[0], "a value that is not written is shown at its section"
