@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkop.engines.common import has_key
@@ -18,11 +18,10 @@ from sparkop.reconcile.history import history_of
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
-from sparkop.resources.labels import ROLE_RANK, ours
+from sparkop.resources.group import examine
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
-from sparkop.serving.canary import EndpointState, Serving
 from sparkop.spec.models import ClusterSpec
 
 MOST_THREADS = 64
@@ -71,17 +70,23 @@ def observe(
     head = read[spec.head.name]
     contents = head[1] if isinstance(head, tuple) else {}
     key = contents.get(key_path(spec))
-    endpoint = EndpointState(Serving.NOT_ASKED)
-    if canary and _head_runs(spec, documents):
-        endpoint = look_at(desired, hosts[spec.head.name], key)
+    history = history_of(spec.head.name, documents, agreed)
     observed = Observed(
         documents=documents,
         unknown=unknown,
-        endpoint=endpoint,
         key=_key_state(spec, desired, key, contents.get(ENGINE_FILE)),
         at=clock.time(),
     )
-    return Reading(desired, observed, history_of(spec.head.name, documents, agreed))
+    if canary and worth_asking(desired, observed, history):
+        observed = replace(observed, endpoint=look_at(desired, hosts[spec.head.name], key))
+    return Reading(desired, observed, history)
+
+
+def worth_asking(desired: Desired, observed: Observed, history: History) -> bool:
+    """Every rank that can be seen runs. A group with a dead rank only lets the question time out."""
+    group = examine(desired, observed, history)
+    down = any(cause.field in ("container", "state") for _, _, cause in group.causes)
+    return not down and any(f.node == desired.head and f.container.running for f in group.found)
 
 
 def probe_request(
@@ -132,11 +137,6 @@ def _probe(
         return Unknown(name, reason + (f" ({error.remedy})" if error.remedy else ""))
     except (OSError, ValueError) as error:
         return Unknown(name, f"{type(error).__name__}: {error}")
-
-
-def _head_runs(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
-    document = documents.get(spec.head.name)
-    return document is not None and any(c.running for c, _ in ours(document, spec.name, ROLE_RANK))
 
 
 def _key_state(

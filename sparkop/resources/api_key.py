@@ -49,8 +49,8 @@ class ApiKey:
             if problem is not None:
                 return Difference(unknown=(Unknown(desired.head, f"{name}: {problem}", KIND),))
         if observed.key is not None and observed.key.problem:
-            cause = Cause("key", observed.key.problem, "one that an engine takes")
-            return Difference(blockers=(Blocker(desired.head, KIND, cause, observed.key.remedy),))
+            unfit = Cause("key", observed.key.problem, "one that an engine takes")
+            return Difference(blockers=(Blocker(desired.head, KIND, unfit, observed.key.remedy),))
         cause = _cause(document, path, observed)
         if cause is None:
             return Difference()

@@ -28,7 +28,12 @@ class Found:
     @property
     def resource(self) -> str:
         """How plans call it."""
-        return f"rank/{self.stamp.rank}" if self.stamp.rank >= 0 else f"rank/{self.container.name}"
+        return f"rank/{self.stamp.rank}" if self.stamp.rank >= 0 else self.left_over
+
+    @property
+    def left_over(self) -> str:
+        """How plans call it when no rank of the spec has this name on this node."""
+        return f"rank/{self.container.name}"
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Group:
     causes: tuple[tuple[str, str, Cause], ...] = ()
     """Resource, node and why. Empty: the ranks are as desired and run."""
     warnings: tuple[str, ...] = ()
+    left_over: tuple[Found, ...] = ()
+    """Those of ``found`` that no rank of the spec wants: removed, without touching a group that is right."""
 
     @property
     def epoch(self) -> int:
@@ -76,12 +83,10 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
                 cause = None
         if cause is not None:
             causes.append((f"rank/{rank.rank}", rank.node, cause))
-    causes += [
-        (f.resource, f.node, Cause("container", f.container.name, "absent")) for f in by_place.values()
-    ]
+    left_over = tuple(by_place.values())
     if not causes and found:
-        causes += _group_causes(desired, observed, history, found)
-    return Group(found, tuple(causes), tuple(warnings))
+        causes += _group_causes(desired, observed, history, tuple(f for f in found if f not in left_over))
+    return Group(found, tuple(causes), tuple(warnings), left_over)
 
 
 def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:

@@ -16,6 +16,7 @@ from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
+from sparkop.resources.stamped import short_image
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -66,19 +67,14 @@ class EngineImage:
 
 
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:
-    wanted = reference.rpartition("@")[2] if "@" in reference else "present"
     if found is None:
-        return Cause("image", "absent", _short(wanted))
+        return Cause("image", "absent", short_image(reference) if "@" in reference else "present")
     if "@" in reference or head is None or not head.digests or not found.digests:
         return None
     if set(head.digests) & set(found.digests):
         return None
-    return Cause("image.digest", _short(found.digests[0]), f"{_short(head.digests[0])}, as on the head")
-
-
-def _short(digest: str) -> str:
-    name, _, value = digest.rpartition("sha256:")
-    return f"sha256:{value[:12]}" if value and name != digest and "sha256:" in digest else digest
+    wanted = f"{short_image(head.digests[0])}, as on the head"
+    return Cause("image.digest", short_image(found.digests[0]), wanted)
 
 
 def _not_built(spec: ClusterSpec, node: str, cause: Cause) -> Blocker:

@@ -62,7 +62,7 @@ class Ranks:
         if not desired.ranks:
             return Difference(blockers=_cannot_render(desired))
         group = examine(desired, observed, history)
-        operations = replacement(desired, group, history) if group.causes else ()
+        operations = replacement(desired, group, history) if group.causes else left_over(desired, group)
         return Difference(operations, warnings=group.warnings)
 
     def perform(self, operation: Operation, context: Context) -> None:
@@ -117,6 +117,20 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     return (begin, *removals, gone, *starts)
 
 
+def left_over(desired: Desired, group: Group) -> tuple[Operation, ...]:
+    """Remove the containers of ranks that the spec no longer has; the group that is right serves on."""
+    return tuple(
+        Operation(
+            Action.REMOVE,
+            found.node,
+            found.left_over,
+            Cause("container", found.container.name, "absent"),
+            parameters=_removal_parameters(desired, found),
+        )
+        for found in group.left_over
+    )
+
+
 def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ...]) -> list[Operation]:
     """Remove every rank that was found: the head first, a follower may ignore SIGTERM while it lives."""
     own = {(resource, node): cause for resource, node, cause in group.causes}
@@ -124,14 +138,18 @@ def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ..
     heads: list[str] = []
     for found in sorted(group.found, key=lambda f: f.node != desired.head):
         on_head = found.node == desired.head
-        resource = found.resource
-        if any(o.node == found.node and o.resource == resource for o in removals):
-            resource = f"{KIND}/{found.container.name}"  # a second container of the same rank
+        unwanted = found in group.left_over
+        resource = found.left_over if unwanted else found.resource
+        cause = (
+            Cause("container", found.container.name, "absent")
+            if unwanted
+            else own.get((resource, found.node), why)
+        )
         operation = Operation(
             Action.REMOVE,
             found.node,
             resource,
-            own.get((found.resource, found.node), why),
+            cause,
             Cost(stops_serving=found.container.running),
             needs=needs if on_head else (*needs, *heads),
             parameters=_removal_parameters(desired, found),

@@ -95,7 +95,15 @@ def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
         return f"{key}.{name}", _short(before.get(name)), _short(after.get(name))
     if key == "arguments" and isinstance(before, list) and isinstance(after, list):
         return _first_argument(before, after)
+    if key == "image":
+        return key, short_image(str(before)), short_image(str(after))
     return key, _short(before), _short(after)
+
+
+def short_image(reference: str) -> str:
+    """``sha256:5668e35e5668`` of a reference by digest; other references as they are."""
+    digest = reference.rpartition("@")[2]
+    return digest[: len("sha256:") + 12] if digest.startswith("sha256:") else _short(reference)
 
 
 def _first_argument(before: list[Any], after: list[Any]) -> tuple[str, str, str]:

@@ -91,9 +91,7 @@ def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
     )
 
 
-def _operations(
-    node: DesiredNode, document: Document, owner: str | None
-) -> list[Operation]:
+def _operations(node: DesiredNode, document: Document, owner: str | None) -> list[Operation]:
     operations = []
     if owner is None:
         mark = Operation(Action.CREATE, node.name, f"{KIND}/{OWNER}", Cause(node.state, "absent", "present"))
@@ -107,7 +105,7 @@ def _operations(
                     Action.CREATE if found is None else Action.UPDATE,
                     node.name,
                     f"{KIND}/{PROGRAM}",
-                    Cause("sha256", "absent" if found is None else found.sha256[:12], wanted[:12]),
+                    Cause("program", "absent" if found is None else "another", "as this sparkop has it"),
                     needs=tuple(o.key for o in operations),
                 )
             )

@@ -112,6 +112,23 @@ def spec_of(nodes: int = 2, **changes: Any) -> ClusterSpec:
     return ClusterSpec.model_validate(document)
 
 
+class LiveServices(dict[int, Any]):
+    """A port is open while the rank that opened it runs."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        super().__init__()
+        self.node = node
+
+    def __contains__(self, port: object) -> bool:
+        return self.get(port) is not None
+
+    def get(self, port: Any, default: Any = None) -> Any:
+        runs = any(
+            c.running and c.spec.labels.get("sparkop.rank") == "0" for c in self.node.containers.values()
+        )
+        return super().get(port, default) if runs else default
+
+
 @dataclass
 class Cluster:
     """Nodes, what runs on them, and one controller's hosts."""
@@ -136,7 +153,8 @@ class Cluster:
         world.memory_of = lambda made: 60 * GIB if made.labels.get("sparkop.role") == "rank" else GIB // 100
         world.on_start = cluster.started_one
         for node in spec.nodes:
-            world.add(node.name)
+            made = world.add(node.name)
+            made.services = LiveServices(made)
         return cluster
 
     # Nodes
@@ -181,8 +199,6 @@ class Cluster:
         body: bytes | None,
     ) -> tuple[int, Iterable[bytes]]:
         """The head's API."""
-        if not container.running or node.containers.get(container.spec.name) is not container:
-            raise ConnectionRefusedError("nothing listens")
         if path == "/metrics":
             return 200, [b"vllm:generation_tokens_total 7.0\n"]
         if headers.get("Authorization") != f"Bearer {self.served_key}":
