@@ -12,7 +12,7 @@ from sparkop.engines.base import NodeFacts, RankContainer, StateFile
 from sparkop.engines.sglang import Sglang
 from sparkop.engines.template import EngineTemplate
 from sparkop.engines.vllm import Vllm
-from sparkop.engines.words import repeated
+from sparkop.engines.words import repeated, values_of
 from sparkop.hosts.base import ContainerOptions
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
@@ -52,13 +52,21 @@ def render(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> Rendering:
 
 def _repeated_flags(engine: EngineTemplate, spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
     extra = common.extra_arguments(spec, rank=0)
-    before = repeated(engine.own_arguments(spec, facts, 0), extra, engine.aliases)
+    own = engine.own_arguments(spec, facts, 0)
+    before = repeated(own, extra, engine.aliases)
     after = repeated(extra, engine.closing_arguments(spec, facts, 0), engine.aliases)
-    return [
-        f"{name} is given twice: engine.extraArgs wins over the spec's own fields"
-        + ("" if name == given else f" ({name} stands for {given})")
-        for name, given in before
-    ] + [f"{name} in engine.extraArgs has no effect: sparkop sets it afterwards" for name, _ in after]
+    return [_twice(engine, own, name, given) for name, given in before] + [
+        f"{name} in engine.extraArgs has no effect: sparkop sets it afterwards" for name, _ in after
+    ]
+
+
+def _twice(engine: EngineTemplate, own: Sequence[str], name: str, given: str) -> str:
+    text = f"{name} is given twice: engine.extraArgs wins over the spec's own fields"
+    if name != given:
+        text += f" ({name} stands for {given})"
+    if any(value.startswith("{") for value in values_of(given, own, engine.aliases)):
+        text += "; its JSON replaces the whole, nothing is merged"
+    return text
 
 
 def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:

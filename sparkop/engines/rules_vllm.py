@@ -51,6 +51,12 @@ def _batch(engine: VllmEngine) -> Iterator[Breach]:
         yield Breach(("engine", "maxBatchedTokens"), f"{batch} tokens a step for {sequences} sequences")
 
 
+def _context(engine: VllmEngine) -> Iterator[Breach]:
+    context, most = engine.context, engine.model_context
+    if context is not None and most is not None and context > most:
+        yield Breach(("engine", "context"), f"the context of {context:,} is over {most:,}")
+
+
 def _chunks(engine: VllmEngine) -> Iterator[Breach]:
     context, batch = engine.context, engine.max_batched_tokens
     if engine.chunked_prefill is False and context is not None and batch is not None and batch < context:
@@ -75,6 +81,14 @@ RULES = (
         "vLLM 0.33 adaptive_verification.py",
         "engine.graphs.mode of FULL_DECODE_ONLY, FULL or FULL_AND_PIECEWISE",
         _vllm(_adaptive_graphs),
+    ),
+    Rule(
+        "vllm.context",
+        "vLLM",
+        "positions beyond what the model bears give nonsense",
+        "the checkpoint's configuration",
+        "a smaller engine.context",
+        _vllm(_context),
     ),
     Rule(
         "vllm.batch",

@@ -52,7 +52,7 @@ class ExtraMount(SpecModel):
 
 
 class ContainerSettings(SpecModel):
-    """How the ranks' containers are made. Nothing is set that is left out here."""
+    """How the ranks' containers are made. Always: host network, no restart by Docker."""
 
     name_prefix: str | None = setting(
         None,

@@ -31,8 +31,8 @@ class VllmGraphs(SpecModel):
     sizes: tuple[int, ...] | None = setting(
         None,
         "Batch sizes in tokens.",
-        otherwise="1 to one sequence's tokens a step (draft tokens + 1), then every 4 up to all sequences' tokens "
-        "a step, and that",
+        otherwise="1 to one sequence's tokens a step (draft tokens + 1), then every 4 up to those of all "
+        "sequences, and that",
         flag="--compilation-config cudagraph_capture_sizes, --max-cudagraph-capture-size",
         recipe="A: CAPS",
         min_length=1,
@@ -138,6 +138,14 @@ class VllmEngine(EngineSettings):
         flag="--max-model-len",
         recipe="A: MAX_LEN",
         unit="tokens",
+        ge=1,
+    )
+    model_context: int | None = setting(
+        None,
+        "Longest context that the model bears. More is refused (rule vllm.context), also where the image "
+        "is told not to check it.",
+        unit="tokens",
+        otherwise="not checked by sparkop",
         ge=1,
     )
     max_sequences: int | None = setting(

@@ -125,6 +125,14 @@ def test_flag_given_twice_is_reported_and_kept_last() -> None:
         assert rank.arguments[-3:] == ("--max-num-seqs", "4", "--unknown-flag")
 
 
+def test_json_flag_given_twice_is_said_to_replace_the_whole() -> None:
+    """vLLM takes --speculative-config.x as a new object, which silently drops method and the rest."""
+    cluster = spec(RECIPE_A, {"engine.extraArgs": ["--speculative-config.num_speculative_tokens", "3"]})
+    (warning,) = render(cluster, facts_of(cluster)).warnings
+    assert warning.startswith("--speculative-config is given twice")
+    assert "replaces the whole" in warning
+
+
 def test_flag_that_sparkop_sets_afterwards_is_said_to_have_no_effect() -> None:
     cluster = spec(RECIPE_B, {"engine.extraArgs": ["--nnodes", "4"]})
     (warning,) = render(cluster, facts_of(cluster)).warnings

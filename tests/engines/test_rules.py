@@ -55,6 +55,7 @@ REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
 REFUSED_A: list[tuple[str, dict[str, Any], str]] = [
     ("vllm.adaptive-method", {"engine.speculative.method": "mtp"}, "mtp"),
     ("vllm.adaptive-graphs", {"engine.graphs.mode": "PIECEWISE"}, "PIECEWISE"),
+    ("vllm.context", {"engine.context": 1048577}, "1,048,577"),
     ("vllm.batch", {"engine.maxBatchedTokens": 1}, "1 tokens a step for 2 sequences"),
     ("vllm.chunks", {"engine.chunkedPrefill": False}, "262144"),
 ]
