@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,131 +24,56 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.images.qsa_reference import KERNEL_PATH, attention_fp64, load_kernel, relative_error
+from tests.images.qsa_reference import (
+    BF16,
+    E4M3,
+    E5M2,
+    FP16,
+    KERNEL_PATH,
+    TOLERANCE,
+    Case,
+    attend,
+    cases,
+    error_against_fp64,
+    load_kernel,
+    poisoned_memory,
+    prefix_sums,
+)
 
 qsa = load_kernel()
 
-BF16, FP16 = torch.bfloat16, torch.float16
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-TOLERANCE = {BF16: 4e-3, FP16: 5e-4}
 H200 = qsa.Device(sm_count=132, memory_bytes_per_second=4.8e12, shared_memory_bytes=232_448)
 SM121_SHARED_BYTES = 101_376
 
 
 @pytest.fixture(autouse=True)
 def _poisoned_memory() -> Iterator[None]:
-    """torch.empty gives NaN: a result that was not written, or scratch that was not, shows."""
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.use_deterministic_algorithms(False)
+    with poisoned_memory():
+        yield
 
 
-def prefix_sums(counts: list[int]) -> torch.Tensor:
-    return torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
-
-
-def random_inputs(
-    query_counts: list[int],
-    key_counts: list[int],
-    *,
-    heads: tuple[int, int] = (12, 1),
-    head_dim: int = 256,
-    dtype: torch.dtype = BF16,
-    kv_dtype: torch.dtype | None = None,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """A call's arguments. Seven rows behind the packed keys and values are NaN, as scratch can be."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def rows(count: int, head_count: int) -> torch.Tensor:
-        return torch.randn(count, head_count, head_dim, generator=generator)
-
-    def packed() -> torch.Tensor:
-        nan = torch.full((7, heads[1], head_dim), torch.nan)
-        return torch.cat([rows(sum(key_counts), heads[1]), nan]).to(kv_dtype or dtype)
-
-    return {
-        "q": rows(sum(query_counts), heads[0]).to(dtype),
-        "k": packed(),
-        "v": packed(),
-        "cu_seqlens_q": prefix_sums(query_counts),
-        "cu_seqlens_k": prefix_sums(key_counts),
-        "max_seqlen_q": max(query_counts, default=1),
-        "max_seqlen_k": max(key_counts, default=1),
-        "softmax_scale": head_dim**-0.5,
-        "causal": True,
-    }
-
-
-def attend(arguments: dict[str, Any], splits: int) -> torch.Tensor:
-    rest = {name: value for name, value in arguments.items() if name != "max_seqlen_k"}
-    result: torch.Tensor = qsa.attend(**rest, splits=splits)
-    return result
-
-
-def assert_matches_reference(result: torch.Tensor, arguments: dict[str, Any]) -> None:
-    reference = attention_fp64(
-        arguments["q"],
-        arguments["k"],
-        arguments["v"],
-        arguments["cu_seqlens_q"].diff().tolist(),
-        arguments["cu_seqlens_k"].diff().tolist(),
-        arguments["softmax_scale"],
-        arguments["causal"],
-    )
+def assert_matches_fp64(result: torch.Tensor, arguments: dict[str, Any]) -> None:
     assert result.shape == arguments["q"].shape
     assert result.dtype == arguments["q"].dtype
     assert result.is_contiguous()
-    assert torch.equal(result[reference == 0], torch.zeros_like(result[reference == 0]))
-    assert relative_error(result, reference) <= TOLERANCE[result.dtype]
+    assert error_against_fp64(result, arguments) <= TOLERANCE[result.dtype]
 
 
-@pytest.mark.parametrize("dtype", [BF16, FP16])
-@pytest.mark.parametrize("splits", [1, 3])
-def test_lengths_at_block_edges_match_fp64_and_empty_rows_are_zero(dtype: torch.dtype, splits: int) -> None:
-    block = qsa.BLOCK_N
-    key_counts = [0, 1, block - 1, block, block + 1, 0, 3 * block, 5 * block - 1, 0]
-    arguments = random_inputs([1] * len(key_counts), key_counts, dtype=dtype)
-    assert_matches_reference(attend(arguments, splits), arguments)
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.name)
+def test_matches_fp64_and_gives_zeros_where_there_are_no_keys(case: Case) -> None:
+    arguments = case.arguments()
+    assert_matches_fp64(attend(arguments, case.splits), arguments)
 
 
-@pytest.mark.parametrize("heads", [(12, 1), (24, 2)])
-def test_real_calls_with_the_tail_behind_the_budget_match_fp64(heads: tuple[int, int]) -> None:
-    """2051 keys are 2048 of the budget and a tail of three; one row of the bucket is padding of length 1."""
-    arguments = random_inputs([1, 1], [2051, 1], heads=heads)
-    assert_matches_reference(qsa.qsa_varlen_attention(**arguments), arguments)
-
-
-@pytest.mark.parametrize("dtype", [BF16, FP16])
-@pytest.mark.parametrize("kv_dtype", [E4M3, E5M2])
-def test_fp8_keys_and_values_are_upcast_without_loss(dtype: torch.dtype, kv_dtype: torch.dtype) -> None:
-    arguments = random_inputs([1, 1, 1], [70, 0, 33], dtype=dtype, kv_dtype=kv_dtype)
-    assert_matches_reference(attend(arguments, 2), arguments)
-
-
-@pytest.mark.parametrize(
-    ("heads", "head_dim"),
-    [((1, 1), 1), ((3, 3), 8), ((8, 2), 64), ((5, 1), 80), ((16, 1), 96), ((40, 2), 33), ((4, 4), 192)],
-)
-def test_head_dimensions_and_groups_of_any_size(heads: tuple[int, int], head_dim: int) -> None:
-    """Sizes that are no power of two, groups of 1, of a whole tile, and of more than one (20)."""
-    arguments = random_inputs([1, 1], [75, 2], heads=heads, head_dim=head_dim)
-    assert_matches_reference(attend(arguments, 2), arguments)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("splits", [1, 4])
-def test_several_query_tokens_a_sequence_align_bottom_right(causal: bool, splits: int) -> None:
-    """Also where queries outnumber keys (the first of them see nothing) and where a sequence has no query."""
-    arguments = random_inputs([5, 0, 40, 1, 9], [130, 20, 33, 64, 0], heads=(6, 2), head_dim=32, dtype=FP16)
-    arguments["causal"] = causal
-    assert_matches_reference(attend(arguments, splits), arguments)
+def test_the_public_call_is_the_one_that_the_backend_makes() -> None:
+    """All by keyword, one tensor back."""
+    arguments = Case("", (1, 1, 1), (300, 1, 0), heads=(24, 2)).arguments()
+    assert_matches_fp64(qsa.qsa_varlen_attention(**{**arguments, "max_seqlen_k": 2051}), arguments)
 
 
 def test_views_of_q_k_and_v_give_the_bits_of_their_copies() -> None:
     """q as a leading slice of a fused buffer, transposed, with gaps in between; k and v of wider rows."""
-    plain = random_inputs([1] * 4, [40, 9, 0, 33], heads=(4, 2), head_dim=48, dtype=FP16)
+    plain = Case("", (1,) * 4, (40, 9, 0, 33), heads=(4, 2), head_dim=48, dtype=FP16).arguments()
     expected = attend(plain, 2)
     q, k, v = plain["q"], plain["k"], plain["v"]
     fused = torch.full((6, 3 * 4 * 48), torch.nan, dtype=FP16)
@@ -169,9 +93,10 @@ def test_views_of_q_k_and_v_give_the_bits_of_their_copies() -> None:
 def test_offsets_beyond_32_bits() -> None:
     """Packed rows so far apart that row * stride passes 2**31 elements (two GiB that are never touched)."""
     stride = 2**30
-    arguments = random_inputs([1] * 3, [1, 1, 1], heads=(2, 1), head_dim=16, dtype=FP16, kv_dtype=E4M3)
+    case = Case("", (1,) * 3, (1, 1, 1), heads=(2, 1), head_dim=16, dtype=FP16, kv_dtype=E4M3)
+    arguments = case.arguments()
     expected = attend(arguments, 1)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.use_deterministic_algorithms(False)
     far = torch.empty(2 * stride + 32, dtype=torch.uint8).view(E4M3)
     for name, offset in (("k", 0), ("v", 16)):
         view = far[offset:].as_strided((3, 1, 16), (stride, 16, 1))
@@ -182,10 +107,10 @@ def test_offsets_beyond_32_bits() -> None:
 
 def test_lengths_are_read_on_the_device_and_scratch_needs_no_clearing() -> None:
     """As in a graph replay: the prefix sums change in place, longer and shorter, to zero and back."""
-    arguments = random_inputs([1] * 3, [64, 64, 64], head_dim=64, dtype=FP16)
+    arguments = Case("", (1,) * 3, (64, 64, 64), head_dim=64, dtype=FP16).arguments()
     for key_counts in ([64, 64, 64], [1, 0, 100], [0, 0, 0], [190, 1, 1]):
         arguments["cu_seqlens_k"].copy_(prefix_sums(key_counts))
-        assert_matches_reference(attend(arguments, 3), arguments)
+        assert_matches_fp64(attend(arguments, 3), arguments)
 
 
 class _OnlyAllocates(TorchDispatchMode):
@@ -211,7 +136,7 @@ def test_the_host_part_allocates_launches_and_does_nothing_else(monkeypatch: pyt
     launches = _Launches()
     monkeypatch.setattr(qsa, "_attend_split", launches)
     monkeypatch.setattr(qsa, "_merge_splits", launches)
-    arguments = random_inputs([1] * 4, [2048, 7, 1, 0])
+    arguments = Case("", (1,) * 4, (2048, 7, 1, 0)).arguments()
     with _OnlyAllocates():
         qsa.qsa_varlen_attention(**arguments)
     first = launches.seen.copy()
@@ -224,42 +149,39 @@ def test_the_host_part_allocates_launches_and_does_nothing_else(monkeypatch: pyt
 
 @pytest.mark.parametrize(("rows", "heads"), [(0, (12, 1)), (3, (0, 1))])
 def test_nothing_to_do_gives_an_empty_tensor(rows: int, heads: tuple[int, int]) -> None:
-    arguments = random_inputs([1] * rows, [5] * rows, heads=heads)
+    arguments = Case("", (1,) * rows, (5,) * rows, heads=heads).arguments()
     assert qsa.qsa_varlen_attention(**arguments).shape == (rows, heads[0], 256)
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
-    """A call's arguments and a split count. Values are positive: none cancel, so that a relative error means
-    something for a single element too.
-    """
+def fuzzed_cases(draw: st.DrawFn) -> Case:
     key_counts = draw(st.lists(st.integers(0, 100), min_size=1, max_size=3))
     single = draw(st.booleans())
-    query_counts = [1 if single else draw(st.integers(0, 5)) for _ in key_counts]
     kv_heads = draw(st.integers(1, 2))
-    dtype = draw(st.sampled_from([BF16, FP16]))
-    arguments = random_inputs(
-        query_counts,
-        key_counts,
+    return Case(
+        "fuzzed",
+        tuple(1 if single else draw(st.integers(0, 5)) for _ in key_counts),
+        tuple(key_counts),
         heads=(kv_heads * draw(st.sampled_from([1, 3, 12, 17])), kv_heads),
         head_dim=draw(st.integers(1, 40)),
-        dtype=dtype,
-        kv_dtype=draw(st.sampled_from([dtype, E4M3, E5M2])),
+        dtype=draw(st.sampled_from([BF16, FP16])),
+        kv_dtype=draw(st.sampled_from([None, E4M3, E5M2])),
+        causal=draw(st.booleans()),
+        softmax_scale=draw(st.sampled_from([0.02, 0.3, 1.0])),
+        splits=draw(st.integers(1, 4)),
         seed=draw(st.integers(0, 2**20)),
     )
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(fuzzed_cases(), st.booleans())
+def test_fuzzed_calls_match_fp64(case: Case, transposed: bool) -> None:
+    arguments = case.arguments()
+    # Positive values do not cancel, so that a relative error means something for a single element too.
     arguments["v"] = arguments["v"].float().abs().to(arguments["v"].dtype)
-    arguments["causal"] = draw(st.booleans())
-    arguments["softmax_scale"] = draw(st.sampled_from([0.02, 0.3, 1.0]))
-    if draw(st.booleans()):
+    if transposed:
         arguments["q"] = arguments["q"].transpose(0, 2).contiguous().transpose(0, 2)
-    return arguments, draw(st.integers(1, 4))
-
-
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(calls())
-def test_fuzzed_calls_match_fp64(call: tuple[dict[str, Any], int]) -> None:
-    arguments, splits = call
-    assert_matches_reference(attend(arguments, splits), arguments)
+    assert_matches_fp64(attend(arguments, case.splits), arguments)
 
 
 WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
@@ -282,7 +204,7 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
 def test_what_the_kernel_cannot_do_is_refused(
     error: type[Exception], message: str, change: dict[str, Any]
 ) -> None:
-    arguments = random_inputs([1, 1], [1, 1], heads=(4, 2), head_dim=32, dtype=FP16)
+    arguments = Case("", (1, 1), (1, 1), heads=(4, 2), head_dim=32, dtype=FP16).arguments()
     with pytest.raises(error, match=message):
         qsa.qsa_varlen_attention(**{**arguments, **change})
 
