@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
+from sparkop.hosts.http import lines_of
 
 if TYPE_CHECKING:
     import docker
@@ -108,16 +109,6 @@ class EngineContainers:
             raise UnreachableError(
                 "The node's Docker engine does not answer.", node=self._node.name, cause=str(error)
             ) from error
-
-
-def lines_of(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines of a stream that comes in parts."""
-    rest = b""
-    for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
 
 
 def create_body(spec: ContainerSpec) -> dict[str, Any]:

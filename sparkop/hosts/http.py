@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sparkop.hosts.channels import SocketLike
 
@@ -28,32 +28,49 @@ class StreamConnection(http.client.HTTPConnection):
 class StreamResponse:
     """An answer. Reading raises OSError when the stream breaks or a read takes longer than the timeout."""
 
-    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, timeout: float
+    ) -> None:
         self._connection = connection
         self._response = response
+        self._timeout = timeout
         self.status = response.status
 
     def read(self) -> bytes:
-        try:
-            return self._response.read()
-        except http.client.HTTPException as error:
-            raise ConnectionError(f"the answer broke off: {error!r}") from error
-        finally:
-            self.close()
+        return b"".join(self._parts())
 
     def lines(self) -> Iterator[bytes]:
         """Lines as they arrive, without their ends."""
+        return lines_of(self._parts())
+
+    def _parts(self) -> Iterator[bytes]:
+        """The body as it arrives. (`HTTPResponse.readline` would take a broken stream for a whole one.)"""
         try:
-            while line := self._response.readline():
-                yield line.rstrip(b"\r\n")
+            while part := self._response.read1(1 << 16):
+                yield part
+            if self._response.length:
+                raise ConnectionError(f"the answer broke off: {self._response.length} bytes are missing")
         except http.client.HTTPException as error:
             raise ConnectionError(f"the answer broke off: {error!r}") from error
+        except TimeoutError as error:
+            raise TimeoutError(f"nothing more of the answer came in {self._timeout:g} s") from error
         finally:
             self.close()
 
     def close(self) -> None:
         self._response.close()
         self._connection.close()
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines of a stream that comes in parts."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
 
 
 def request(
@@ -63,10 +80,13 @@ def request(
     connection = StreamConnection(dial, timeout)
     try:
         connection.request(method, path, body=body, headers={"Connection": "close", **(headers or {})})
-        return StreamResponse(connection, connection.getresponse())
+        return StreamResponse(connection, connection.getresponse(), timeout)
     except http.client.HTTPException as error:
         connection.close()
         raise ConnectionError(f"no HTTP answer: {error!r}") from error
+    except TimeoutError as error:
+        connection.close()
+        raise TimeoutError(f"no HTTP answer in {timeout:g} s") from error
     except BaseException:
         connection.close()
         raise

@@ -21,6 +21,7 @@ MOST_LINKS = 4
 FORBIDDEN = 1
 """SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, 5.1)."""
 PART = 1 << 16
+SESSION_PAUSE = 0.2
 
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 
@@ -33,6 +34,8 @@ class SshHost(Machine):
         self.target = target
         self._links: list[Link] = []
         self._lock = threading.Lock()
+        self._ended = threading.Condition()
+        """Told when a session has ended and another may begin."""
         self._relay_docker = False
         self._relay_ports = False
 
@@ -64,8 +67,9 @@ class SshHost(Machine):
             for link in list(self._links):
                 try:
                     return link.transport.open_session(timeout=CHANNEL_TIMEOUT)
-                except paramiko.ChannelException:
-                    continue  # the server has no more sessions for this connection
+                except paramiko.SSHException:  # refused; which kind is lost when threads are refused at once
+                    if not link.alive:
+                        raise
             with self._lock:
                 room = len(self._links) < MOST_LINKS
                 if room:
@@ -77,7 +81,8 @@ class SshHost(Machine):
                         node=self.name,
                         remedy="Raise MaxSessions in its sshd_config.",
                     )
-                time.sleep(0.05)
+                with self._ended:
+                    self._ended.wait(SESSION_PAUSE)
 
     # Programs
 
@@ -91,6 +96,8 @@ class SshHost(Machine):
                 return self._converse(channel, program, request, nonce, end)
             finally:
                 channel.close()
+                with self._ended:
+                    self._ended.notify_all()
         except TimeoutError as error:
             raise UnreachableError(
                 "The node does not answer.", node=self.name, cause=f"no answer in {timeout:g} s"

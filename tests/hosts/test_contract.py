@@ -179,7 +179,7 @@ class TestWriting:
         config = {"path": "engine.yaml", "template": "api-key: {key}\nother: {}\n"}
         first = node.host.act("key.ensure", {"path": "api_key", "config": config}, node.fence)
         key = (node.host.read_file(f"{node.fence.directory}/api_key") or b"").decode().strip()
-        assert len(key) == 43
+        assert len(key) == 64
         assert key not in json.dumps(first)
         assert first == {"changed": True}
         handed = node.host.read_file(f"{node.fence.directory}/engine.yaml")
