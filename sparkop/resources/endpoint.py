@@ -44,7 +44,7 @@ class Endpoint:
         cost = Cost(seconds=history.start_seconds)
         told = f"{state.serving}: {state.detail}" if state.detail else str(state.serving)
         if examine(desired, observed, history).causes:
-            told = "not served by these ranks" if state.serving in (Serving.READY, Serving.NOT_ASKED) else told
+            told = "of other ranks" if state.serving in (Serving.READY, Serving.NOT_ASKED) else told
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
             return Difference((_wait(desired, told, cost),))

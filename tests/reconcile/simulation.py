@@ -14,7 +14,13 @@ from typing import Any
 from sparkop.engines.common import image_reference
 from sparkop.hosts.base import ContainerSpec, Host
 from sparkop.hosts.simulated import SimulatedHost
-from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, World
+from sparkop.hosts.simulated_node import (
+    SimulatedContainer,
+    SimulatedCrash,
+    SimulatedImage,
+    SimulatedNode,
+    World,
+)
 from sparkop.reconcile.converge import Converged, converge
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
@@ -112,6 +118,26 @@ def spec_of(nodes: int = 2, **changes: Any) -> ClusterSpec:
     return ClusterSpec.model_validate(document)
 
 
+class MortalWorld(World):
+    """A writer that crashes writes no more: not even the lease that a living one would give back."""
+
+    dead = False
+
+    def effect(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if self.dead:
+            raise SimulatedCrash("the writer is dead")
+        try:
+            return super().effect(*arguments, **options)
+        except SimulatedCrash:
+            self.dead = True
+            raise
+
+    def revive(self) -> None:
+        """Another run begins, without faults."""
+        self.dead = False
+        self.faults.clear()
+
+
 class LiveServices(dict[int, Any]):
     """A port is open while the rank that opened it runs."""
 
@@ -134,7 +160,7 @@ class Cluster:
     """Nodes, what runs on them, and one controller's hosts."""
 
     spec: ClusterSpec
-    world: World
+    world: MortalWorld
     clock: SimulatedClock
     events: list[Event] = field(default_factory=list)
     manner: str = "serve"
@@ -146,7 +172,7 @@ class Cluster:
     def make(cls, spec: ClusterSpec | None = None, **changes: Any) -> Cluster:
         spec = spec or spec_of(**changes)
         clock = SimulatedClock()
-        world = World(clock=clock.time)
+        world = MortalWorld(clock=clock.time)
         cluster = cls(spec, world, clock)
         image = SimulatedImage("sha256:" + "1d" * 32, (image_reference(spec),))
         world.registry[image_reference(spec)] = image

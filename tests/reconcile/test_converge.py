@@ -1,0 +1,344 @@
+"""What apply does from end to end, on a simulated cluster: rows S2 and S7, decisions 4 to 7."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import PurePosixPath
+
+import pytest
+
+from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, TimedOutError, UnreachableError
+from sparkop.hosts.base import Host
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.events import Event, Phase
+from tests.reconcile.simulation import PORT, SIMULATED, Cluster, spec_of
+from tests.reconcile.worlds import CHANGES
+
+STATE = PurePosixPath("/home/spark/.sparkop/test")
+
+
+def serving(**changes: object) -> Cluster:
+    cluster = Cluster.make(spec_of(2, **changes))
+    cluster.apply()
+    return cluster
+
+
+def test_a_second_apply_does_nothing_at_all() -> None:
+    """Not even the lease is taken: the world's list of writes does not grow."""
+    cluster = serving()
+    writes = len(cluster.world.writes)
+    assert cluster.apply().operations == 0
+    assert len(cluster.world.writes) == writes
+
+
+def test_workers_start_before_the_head() -> None:
+    """Decision 4."""
+    assert Cluster.make(spec_of(4)).started == []
+    cluster = Cluster.make(spec_of(4))
+    cluster.apply()
+    assert sorted(cluster.started[:3]) == ["1@spark-2", "2@spark-3", "3@spark-4"]
+    assert cluster.started[3] == "0@spark-1"
+
+
+def test_diff_has_no_hand_to_write_with() -> None:
+    """Observation with hosts that have no writing half ends with the same plan; it never asks for one."""
+    cluster = Cluster.make()
+
+    class Reader:
+        def __init__(self, host: Host) -> None:
+            self.name = host.name
+            self.probe, self.http = host.probe, host.http
+            self.read_file, self.log_lines, self.close = host.read_file, host.log_lines, host.close
+
+    from sparkop.reconcile.observe import observe
+
+    for _ in range(2):
+        readers = {name: Reader(host) for name, host in cluster.hosts().items()}
+        attempts = cluster.world.attempts
+        reading = observe(cluster.spec, readers, clock=cluster.clock, resources=SIMULATED)
+        assert reading.observed.complete
+        assert cluster.world.attempts == attempts
+        cluster.apply()
+
+
+def test_one_dead_rank_replaces_the_group_and_keeps_its_logs() -> None:
+    """Stop all, start all; the logs of both lie on their nodes, owner-only."""
+    cluster = serving()
+    old = {number: cluster.rank(number)[1].id for number in (0, 1)}
+    cluster.node("spark-2").exit("test-r1", 0)
+    cluster.apply()
+    assert {number: cluster.rank(number)[1].id for number in (0, 1)}.keys() == old.keys()
+    assert all(cluster.rank(number)[1].id != old[number] for number in (0, 1))
+    for number, node in ((0, "spark-1"), (1, "spark-2")):
+        content, mode = cluster.node(node).files[str(STATE / f"incidents/epoch-1/rank-{number}.log")]
+        assert b"loading shard" in content
+        assert mode == 0o600
+
+
+def test_epoch_grows_with_every_group_and_generation_with_every_change() -> None:
+    """What is stamped on the ranks tells groups apart, and a restart from a changed spec."""
+    cluster = serving()
+
+    def stamped() -> tuple[str, str]:
+        labels = cluster.rank(0)[1].spec.labels
+        return labels["sparkop.epoch"], labels["sparkop.generation"]
+
+    assert stamped() == ("1", "1")
+    cluster.node("spark-1").exit("test-r0", 1)
+    cluster.apply()
+    assert stamped() == ("2", "1")
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    cluster.apply()
+    assert stamped() == ("3", "2")
+    cluster.stop()
+    cluster.apply()
+    assert stamped()[0] == "4"
+
+
+def test_a_rank_that_dies_while_loading_ends_the_wait_at_once_with_its_words() -> None:
+    """Its last lines and the likely cause, not a timeout after 45 minutes."""
+    cluster = Cluster.make()
+    cluster.manner = "die-1"
+    before = cluster.clock.monotonic()
+    with pytest.raises(BlockedError) as caught:
+        cluster.apply()
+    assert cluster.clock.monotonic() - before < 10
+    error = caught.value
+    assert error.node == "spark-2"
+    assert "rank 1 exited (1)" in error.message
+    assert error.cause == "the container's /dev/shm is too small"
+    assert error.remedy and "shm" in error.remedy
+    assert error.detail and "Insufficient space" in error.detail
+
+
+def test_the_loading_lines_of_all_ranks_are_shown() -> None:
+    """What people watch for thirteen minutes."""
+    cluster = Cluster.make()
+    cluster.apply()
+    lines = {(e.node, e.text) for e in cluster.events if e.phase is Phase.LOG}
+    assert {("spark-1", "loading shard 1 of 1"), ("spark-2", "loading shard 1 of 1")} <= lines
+
+
+def test_not_ready_in_time_is_a_timeout_and_the_ranks_stay() -> None:
+    """Exit code 3, and the next apply waits on."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    with pytest.raises(TimedOutError) as caught:
+        cluster.apply()
+    assert caught.value.exit_code is ExitCode.TIMED_OUT
+    assert cluster.rank(0)[1].running
+    assert cluster.rank(1)[1].running
+
+
+def test_the_lease_is_given_back_after_every_end() -> None:
+    """Also after a failure: the next apply would wait thirty seconds."""
+    cluster = Cluster.make()
+    cluster.manner = "die-1"
+    with pytest.raises(BlockedError):
+        cluster.apply()
+    for name in ("spark-1", "spark-2"):
+        lease = cluster.node(name).document_of(str(STATE / "lease.json"))
+        assert lease["released"] is True
+
+
+def test_an_unknown_node_is_exit_4_after_everything_else_was_done() -> None:
+    """The other node is prepared; nothing of the group is touched."""
+    cluster = Cluster.make()
+    cluster.node("spark-2").answer = Answer.SILENT
+    with pytest.raises(UnreachableError, match="spark-2"):
+        cluster.apply()
+    assert "test-memguard" in cluster.node("spark-1").containers
+    assert cluster.started == []
+
+
+def test_a_survivor_is_not_killed_while_its_peer_is_unknown() -> None:
+    """Hold and report: a node that does not answer is not a dead node."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    with pytest.raises(UnreachableError):
+        cluster.apply()
+    assert cluster.rank(0)[1].running
+
+
+def test_a_blocker_is_exit_6_with_the_remedy() -> None:
+    """Named, with what to do."""
+    cluster = Cluster.make()
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    with pytest.raises(BlockedError) as caught:
+        cluster.apply()
+    assert caught.value.exit_code is ExitCode.FAILED
+    assert caught.value.node == "spark-2"
+    assert caught.value.remedy
+
+
+def test_no_is_no() -> None:
+    """Asked before serving stops; a no changes nothing."""
+    cluster = serving()
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    asked: list[Plan] = []
+
+    def approve(plan: Plan) -> bool:
+        asked.append(plan)
+        return False
+
+    writes = len(cluster.world.writes)
+    with pytest.raises(BlockedError, match="you said no"):
+        cluster.apply(approve=approve)
+    assert len(asked) == 1
+    assert len(cluster.world.writes) == writes
+    cluster.spec = spec_of(2, memory={"kvCache": "64 MiB", "guard": {"actionFloor": "2 GiB"}})
+    assert cluster.apply(approve=approve).operations == 4
+    assert len(asked) == 1, "replacing the guard stops nothing, so nobody is asked"
+
+
+def test_a_stop_request_ends_after_what_runs() -> None:
+    """The first Ctrl-C: nothing new, and what is left is said."""
+    cluster = Cluster.make()
+    stop = threading.Event()
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.DONE:
+            stop.set()
+
+    result = cluster.apply(emit=emit, stop=stop)
+    assert result.interrupted
+    assert result.left
+    assert cluster.started == []
+    assert cluster.apply().operations > 0
+    assert cluster.plan().converged
+
+
+def test_a_stop_request_while_loading_leaves_the_ranks_loading() -> None:
+    """They go on by themselves; the next apply waits for them without a restart."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    stop = threading.Event()
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.LOG:
+            stop.set()
+
+    assert cluster.apply(emit=emit, stop=stop).interrupted
+    ids = [cluster.rank(number)[1].id for number in (0, 1)]
+    cluster.manner = "serve"
+    cluster.apply()
+    assert [cluster.rank(number)[1].id for number in (0, 1)] == ids
+
+
+def test_what_does_not_hold_ends_and_says_so() -> None:
+    """Someone else changes it back at once: no endless loop."""
+    cluster = serving()
+    node = cluster.node("spark-1")
+    del node.containers["test-memguard"]
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.DONE and event.operation and event.operation.resource == "memguard":
+            del node.containers["test-memguard"]
+
+    with pytest.raises(BlockedError, match="does not hold"):
+        cluster.apply(emit=emit)
+
+
+def test_a_tripped_guard_blocks_the_same_numbers_until_they_are_confirmed() -> None:
+    """Exit 6; `--after-trip` and other numbers both get past it, and the record is gone then."""
+    cluster = serving()
+    trip = {"available": 900_000_000, "floor": 1 << 30}
+    CHANGES["trip"](cluster.node("spark-2"), trip)
+    cluster.node("spark-2").exit("test-r1", 137)
+    with pytest.raises(BlockedError, match="killed it"):
+        cluster.apply()
+    cluster.apply(confirm_trip=True)
+    assert str(STATE / "trip.json") not in cluster.node("spark-2").files
+    CHANGES["trip"](cluster.node("spark-2"), trip)
+    cluster.node("spark-2").exit("test-r1", 137)
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    cluster.apply()
+    assert cluster.plan().converged
+
+
+def test_foreign_containers_are_replaced_only_when_agreed() -> None:
+    """A recipe that runs under our names."""
+    cluster = Cluster.make()
+    CHANGES["containers"](cluster.node("spark-2"), {"test-r1": {}})
+    with pytest.raises(BlockedError, match="not made by sparkop"):
+        cluster.apply()
+    assert cluster.node("spark-2").containers["test-r1"].id == "id-test-r1"
+    cluster.apply(adopt=True)
+    assert cluster.plan().converged
+    assert cluster.node("spark-2").containers["test-r1"].id != "id-test-r1"
+
+
+def test_what_is_not_ours_is_never_touched() -> None:
+    """A user's containers, with and without a cluster's labels, live through apply, edit and stop."""
+    cluster = Cluster.make()
+    others = {
+        "jellyfin": {},
+        "another": {"labels": {"sparkop.cluster": "other", "sparkop.role": "rank", "sparkop.rank": "0"}},
+        "dead": {"state": "exited", "exit": 3},
+    }
+    CHANGES["containers"](cluster.node("spark-1"), others)
+    cluster.apply()
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    cluster.apply()
+    cluster.stop()
+    assert set(cluster.node("spark-1").containers) == set(others)
+
+
+def test_stop_removes_ranks_and_guards_and_remembers_it() -> None:
+    """S7: gone, memory back, and the mark is on every node."""
+    cluster = serving()
+    stopped = cluster.stop(holder="ada@desk/1/0")
+    assert all(not node.containers for node in cluster.world.nodes.values())
+    assert set(stopped.removed) == {"spark-1", "spark-2"}
+    assert all(free > 110 << 30 for free in stopped.available.values())
+    assert cluster.observe().history.intent.stopped
+    assert cluster.observe().history.intent.by == "ada@desk"
+    writes = len(cluster.world.writes)
+    assert cluster.stop().removed == {}
+    assert len(cluster.world.writes) == writes, "a second stop writes nothing"
+
+
+def test_stop_reports_the_node_that_it_could_not_reach() -> None:
+    """Elsewhere everything stops."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    stopped = cluster.stop()
+    assert "spark-2" in stopped.unknown
+    assert not cluster.node("spark-1").containers
+    assert "test-r1" in cluster.node("spark-2").containers
+
+
+def test_a_lease_that_is_lost_ends_the_apply() -> None:
+    """Every node refuses the writes of a past epoch; the error says who writes."""
+    cluster = Cluster.make()
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.DONE and event.operation and event.operation.resource == "image":
+            for name in ("spark-1", "spark-2"):
+                path = str(STATE / "lease.json")
+                lease = cluster.node(name).document_of(path)
+                lease.update(holder="eve", epoch=lease["epoch"] + 1)
+                import json
+
+                cluster.node(name).files[path] = (json.dumps(lease).encode(), 0o600)
+
+    with pytest.raises(LeaseHeldError):
+        cluster.apply(emit=emit)
+    assert cluster.started == []
+
+
+def test_the_api_is_not_asked_while_a_rank_is_down() -> None:
+    """A diff of a broken group must not take the canary's deadline."""
+    cluster = serving()
+    cluster.node("spark-2").exit("test-r1", 0)
+    asked: list[str] = []
+    service = cluster.node("spark-1").services[PORT]
+
+    def spy(method: str, path: str, *rest: object) -> object:
+        asked.append(path)
+        return service(method, path, *rest)
+
+    cluster.node("spark-1").services[PORT] = spy  # type: ignore[assignment]
+    assert not cluster.plan().converged
+    assert asked == []

@@ -1,0 +1,123 @@
+"""The crash matrix: the writer dies before or after every write, or its reply is lost; then plain apply mends.
+
+S2: interrupted anywhere, the next apply carries on and loses nothing. The same for stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sparkop.errors import SparkopError
+from sparkop.hosts.simulated_node import Fault, SimulatedCrash
+from tests.reconcile.simulation import Cluster, spec_of
+from tests.reconcile.worlds import CHANGES
+
+
+def fresh() -> Cluster:
+    return Cluster.make()
+
+
+def with_a_dead_rank() -> Cluster:
+    cluster = Cluster.make()
+    cluster.apply()
+    CHANGES["exit"](cluster.node("spark-2"), {"test-r1": 0})
+    return cluster
+
+
+def with_an_edited_spec() -> Cluster:
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.spec = spec_of(memory={"kvCache": "32 MiB", "guard": {"actionFloor": "2 GiB"}})
+    return cluster
+
+
+def serving() -> Cluster:
+    cluster = Cluster.make()
+    cluster.apply()
+    return cluster
+
+
+Starts = Callable[[], Cluster]
+APPLIES: tuple[Starts, ...] = (fresh, with_a_dead_rank, with_an_edited_spec)
+
+
+@cache
+def undisturbed(start: Starts, does: str) -> tuple[range, dict[str, Any]]:
+    """The numbers of the writes of a run without faults, and the world in which it ends."""
+    cluster = start()
+    first = cluster.world.attempts
+    getattr(cluster, does)()
+    return range(first, cluster.world.attempts), cluster.shape()
+
+
+def disturbed(start: Starts, does: str, number: int, fault: Fault) -> Cluster:
+    """A run with one fault, ended however it ended."""
+    cluster = start()
+    cluster.world.faults[number] = fault
+    try:
+        getattr(cluster, does)()
+    except (SimulatedCrash, SparkopError):
+        pass
+    cluster.world.revive()
+    return cluster
+
+
+def cases(starts: tuple[Starts, ...], does: str) -> list[Any]:
+    found = []
+    for start in starts:
+        numbers, _ = undisturbed(start, does)
+        for number in numbers:
+            for fault in Fault:
+                name = f"{start.__name__}-{number - numbers.start}-{fault}"
+                found.append(pytest.param(start, number, fault, id=name))
+    return found
+
+
+def created_and_removed(cluster: Cluster) -> tuple[int, int]:
+    """How often a container came into being and went, over the whole life of the world."""
+    events = [e["Action"] for node in cluster.world.nodes.values() for e in node.events]
+    created = sum(node.created for node in cluster.world.nodes.values())
+    return created, events.count("destroy")
+
+
+@pytest.mark.parametrize(("start", "number", "fault"), cases(APPLIES, "apply"))
+def test_apply_after_an_interrupted_apply_ends_in_the_same_world(
+    start: Starts, number: int, fault: Fault
+) -> None:
+    """The same containers, files and weights as if nothing had happened; nothing doubled, nothing left."""
+    cluster = disturbed(start, "apply", number, fault)
+    cluster.apply()
+    assert cluster.shape() == undisturbed(start, "apply")[1]
+    assert cluster.plan().converged
+    created, removed = created_and_removed(cluster)
+    assert created - removed == sum(len(node.containers) for node in cluster.world.nodes.values())
+
+
+@pytest.mark.parametrize(("start", "number", "fault"), cases((serving,), "stop"))
+def test_stop_after_an_interrupted_stop_ends_in_the_same_world(
+    start: Starts, number: int, fault: Fault
+) -> None:
+    """Half a stop is finished by the next one; everything that was made is removed."""
+    cluster = disturbed(start, "stop", number, fault)
+    cluster.stop()
+    assert cluster.shape() == undisturbed(start, "stop")[1]
+    created, removed = created_and_removed(cluster)
+    assert created == removed
+
+
+@pytest.mark.parametrize(("start", "number", "fault"), cases((serving,), "stop")[::5])
+def test_apply_after_an_interrupted_stop_serves_again(start: Starts, number: int, fault: Fault) -> None:
+    """A human who changes their mind."""
+    cluster = disturbed(start, "stop", number, fault)
+    cluster.apply()
+    assert cluster.shape() == start().shape()
+
+
+def test_the_matrix_is_no_empty_one() -> None:
+    """As many writes as an apply from nothing has at least: 15 operations and the lease on two nodes."""
+    assert len(undisturbed(fresh, "apply")[0]) >= 19
+    assert len(undisturbed(serving, "stop")[0]) >= 8

@@ -1,0 +1,168 @@
+"""The executor: order, parallel work, and what a failure or a stop leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from sparkop.errors import BlockedError
+from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.events import Event, Phase
+from sparkop.resources.operations import Action, Cause, Operation
+
+CAUSE = Cause("x", "a", "b")
+
+
+class Played:
+    """A resource whose operations do what the test says."""
+
+    def __init__(self, kind: str, does: Callable[[Operation, Context], None]) -> None:
+        self.kind = kind
+        self.perform = does
+
+    def prepare(self, spec: Any) -> Any:
+        return None
+
+    def request(self, spec: Any, node: Any, outside: Any) -> Mapping[str, Any]:
+        return {}
+
+    def diff(self, desired: Any, observed: Any, history: Any) -> Difference:
+        return Difference()
+
+
+def operation(resource: str, node: str = "n1", *needs: str) -> Operation:
+    return Operation(Action.CREATE, node, resource, CAUSE, needs=needs)
+
+
+def run(
+    operations: list[Operation],
+    does: Callable[[Operation, Context], None],
+    stop: threading.Event | None = None,
+    events: list[Event] | None = None,
+) -> Outcome:
+    """Execute with nothing but events."""
+    context = Context(
+        desired=None,  # type: ignore[arg-type]
+        observed=None,  # type: ignore[arg-type]
+        hosts={},
+        fences={},
+        emit=(events if events is not None else []).append,
+        stop=stop or threading.Event(),
+    )
+    kinds = {o.resource.partition("/")[0] for o in operations}
+    return execute(Plan(tuple(operations)), context, [Played(kind, does) for kind in kinds])
+
+
+def test_needs_are_done_before() -> None:
+    """An operation never begins before everything it needs has ended."""
+    order: list[str] = []
+    plan = [operation("c", "n1", "create:b@n1"), operation("b", "n1", "create:a@n1"), operation("a")]
+    outcome = run(plan, lambda o, _: order.append(o.resource))
+    assert order == ["a", "b", "c"]
+    assert outcome.done == ("create:a@n1", "create:b@n1", "create:c@n1")
+
+
+def test_nodes_and_kinds_run_side_by_side() -> None:
+    """Two nodes that wait for each other, and two kinds of one node, can only end when they run together."""
+    barrier = threading.Barrier(3, timeout=10)
+    plan = [operation("a", "n1"), operation("a", "n2"), operation("b", "n1")]
+    assert len(run(plan, lambda *_: barrier.wait() and None).done) == 3
+
+
+def test_one_kind_on_one_node_goes_one_after_the_other() -> None:
+    """Two operations of one kind on a node could trip over each other."""
+    inside = threading.Semaphore(1)
+
+    def does(_: Operation, __: Context) -> None:
+        assert inside.acquire(blocking=False)
+        threading.Event().wait(0.02)
+        inside.release()
+
+    assert not run([operation(f"a/{n}") for n in range(4)], does).failed
+
+
+def test_a_failure_starts_nothing_new_and_lets_running_work_end() -> None:
+    """What runs is finished (half a write is worse than one more); the rest is reported as not started."""
+    failed = threading.Event()
+    finished: list[str] = []
+
+    def does(o: Operation, _: Context) -> None:
+        if o.resource == "bad":
+            failed.set()
+            raise BlockedError("no", node="n1")
+        if o.resource == "slow":
+            assert failed.wait(10)
+            finished.append(o.resource)
+
+    events: list[Event] = []
+    plan = [operation("bad"), operation("slow", "n2"), operation("next", "n2", "create:slow@n2")]
+    outcome = run(plan, does, events=events)
+    assert finished == ["slow"]
+    assert outcome.done == ("create:slow@n2",)
+    assert list(outcome.failed) == ["create:bad@n1"]
+    assert [o.key for o in outcome.skipped] == ["create:next@n2"]
+    assert isinstance(outcome.error, BlockedError)
+    phases = {(e.phase, e.operation.resource) for e in events if e.operation}
+    assert {(Phase.FAILED, "bad"), (Phase.DONE, "slow"), (Phase.SKIPPED, "next")} <= phases
+
+
+def test_a_stop_request_starts_nothing_new() -> None:
+    """The first Ctrl-C."""
+    stop = threading.Event()
+
+    def does(_: Operation, __: Context) -> None:
+        stop.set()
+
+    outcome = run([operation("a"), operation("b", "n1", "create:a@n1")], does, stop)
+    assert outcome.done == ("create:a@n1",)
+    assert [o.key for o in outcome.skipped] == ["create:b@n1"]
+    assert outcome.error is None
+
+
+def test_a_crash_of_the_writer_is_a_failure_too() -> None:
+    """BaseException: the thread that performs must not die silently."""
+
+    def does(_: Operation, __: Context) -> None:
+        raise KeyboardInterrupt
+
+    assert isinstance(run([operation("a")], does).error, KeyboardInterrupt)
+
+
+def test_events_come_one_at_a_time() -> None:
+    """Listeners need no lock."""
+    inside = threading.Semaphore(1)
+
+    class Picky(list[Event]):
+        def append(self, event: Event) -> None:
+            assert inside.acquire(blocking=False), "two events at once"
+            threading.Event().wait(0.001)
+            inside.release()
+            super().append(event)
+
+    events = Picky()
+
+    def does(_: Operation, context: Context) -> None:
+        for number in range(5):
+            context.progress(str(number))
+
+    assert not run([operation("a", f"n{n}") for n in range(8)], does, events=events).failed
+    assert len([e for e in events if e.phase is Phase.PROGRESS]) == 40
+    assert {e.node for e in events} == {f"n{n}" for n in range(8)}
+
+
+def test_needs_outside_the_plan_count_as_done() -> None:
+    """The group's operations are executed after the preparation that they need, in a plan of their own."""
+    assert run([operation("b", "n1", "create:a@n1")], lambda *_: None).done == ("create:b@n1",)
+
+
+@pytest.mark.parametrize("count", [64])
+def test_sixty_four_nodes_end(count: int) -> None:
+    """Threads are bounded, work is not lost."""
+    plan = [operation("a", f"n{n}") for n in range(count)]
+    plan += [operation("b", f"n{n}", f"create:a@n{n}") for n in range(count)]
+    assert len(run(plan, lambda *_: None).done) == 2 * count
