@@ -1,7 +1,7 @@
 """The lab for tests: one for a session, entered by the test process itself.
 
-``from tests.labkit import lab as lab`` in a conftest.py gives the fixture. A lab whose test process was killed is
-removed by the next session.
+``from tests.labkit import lab as lab`` in a conftest.py gives the fixture. A lab whose test process was
+killed is removed by the next session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import pwd
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,28 @@ def run_inside(
         timeout=timeout,
         check=check,
     )
+
+
+def busybox(lab: Lab, host: str) -> str:
+    """Make a tiny image on a host, once; returns its name in the lab's registry. It is not pushed."""
+    name = "registry.lab:5000/test/busybox"
+    target = lab.host(host)
+    if name not in target.docker("images", "--format", "{{.Repository}}").split():
+        script = (
+            "d=$(mktemp -d); mkdir -p $d/bin $d/tmp $d/proc $d/sys $d/dev $d/etc; cp /bin/busybox $d/bin/; "
+            "for a in sh cat echo sleep hostname head ls mkdir rm sync; do ln -s busybox $d/bin/$a; done; "
+            f"tar -C $d -c . | docker import - {name}; rm -r $d"
+        )
+        target.exec(["sh", "-ec", script])
+    return name
+
+
+def until(done: Callable[[], bool], seconds: float = 20) -> None:
+    """Poll until ``done``; fails the test after ``seconds``."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

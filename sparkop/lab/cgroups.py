@@ -155,7 +155,8 @@ class CgroupV2:
                 (self.top / group / "memory.swap.max").write_text("0")
 
     def placed(self, group: str, argv: Sequence[str]) -> list[str]:
-        return _entering([self.top / group / "cgroup.procs"], argv)
+        leaf = self.top / group / "init"  # there once the host is settled; then the group itself is closed
+        return _entering([(leaf if leaf.is_dir() else leaf.parent) / "cgroup.procs"], argv)
 
     def settle(self, group: str, outer: int, init: int) -> None:
         services = self.top / SERVICES

@@ -59,21 +59,20 @@ def _wait_ended(target: Target, ended: list[dict[str, Any]]) -> None:
 
 
 def _kill_launchers(target: Target) -> str:
-    """Kill the engine's first process and leave its workers: they go on as orphans, as vLLM's do."""
+    """Kill the process that started the engine's others: process 1, or the child of Docker's init."""
+    found = containers(target, "rank")
     killed = []
-    for container in containers(target, "rank"):
+    for container in found:
         top = target.host.docker("top", container["Id"], "-eo", "pid,ppid,comm").splitlines()[1:]
         processes = [line.split(None, 2) for line in top]
-        first = next((row for row in processes if row[0] == str(container["State"]["Pid"])), None)
-        if first is None or first[2].strip() not in INIT_PROGRAMS:
-            raise LabError(
-                f"{_name(container)}: the launcher is the container's process 1, and all would die with it",
-                remedy="use kill-rank, or run the rank with an init (engine.container.init)",
-            )
-        launcher = next(row for row in processes if row[1] == first[0])
-        target.host.exec(["kill", "-KILL", launcher[0]])
-        killed.append(f"{launcher[2].strip()} in {_name(container)}")
-    return f"killed {', '.join(killed)}"
+        first = str(container["State"]["Pid"])
+        name = next(comm.strip() for pid, _, comm in processes if pid == first)
+        if name in INIT_PROGRAMS:
+            first, name = next((pid, comm.strip()) for pid, parent, comm in processes if parent == first)
+        target.host.exec(["kill", "-KILL", first])
+        killed.append(f"{name} in {_name(container)}")
+    _wait_ended(target, found)
+    return f"killed {', '.join(killed)}; the container ended with it"
 
 
 def _drift(target: Target) -> str:
@@ -130,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "kill-launcher",
-        "Kill a rank's launcher only; its workers go on as orphans.",
+        "Kill a rank's launcher; Docker ends the workers with it.",
         _kill_launchers,
         _apply_mends,
     ),
