@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 import pytest
@@ -108,8 +109,8 @@ def test_a_rank_that_dies_while_loading_ends_the_wait_at_once_with_its_words() -
     assert error.node == "spark-2"
     assert "rank 1 exited (1)" in error.message
     assert error.cause == "the container's /dev/shm is too small"
-    assert error.remedy and "shm" in error.remedy
-    assert error.detail and "Insufficient space" in error.detail
+    assert "shm" in (error.remedy or "")
+    assert "Insufficient space" in (error.detail or "")
 
 
 def test_the_loading_lines_of_all_ranks_are_shown() -> None:
@@ -335,10 +336,12 @@ def test_the_api_is_not_asked_while_a_rank_is_down() -> None:
     asked: list[str] = []
     service = cluster.node("spark-1").services[PORT]
 
-    def spy(method: str, path: str, *rest: object) -> object:
+    def spy(
+        method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, Iterable[bytes]]:
         asked.append(path)
-        return service(method, path, *rest)
+        return service(method, path, headers, body)
 
-    cluster.node("spark-1").services[PORT] = spy  # type: ignore[assignment]
+    cluster.node("spark-1").services[PORT] = spy
     assert not cluster.plan().converged
     assert asked == []

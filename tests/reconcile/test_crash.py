@@ -1,4 +1,4 @@
-"""The crash matrix: the writer dies before or after every write, or its reply is lost; then plain apply mends.
+"""The crash matrix: the writer dies before or after every write, or its reply is lost; apply mends it.
 
 S2: interrupted anywhere, the next apply carries on and loses nothing. The same for stop.
 """
@@ -6,6 +6,7 @@ S2: interrupted anywhere, the next apply carries on and loses nothing. The same 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -58,10 +59,8 @@ def disturbed(start: Starts, does: str, number: int, fault: Fault) -> Cluster:
     """A run with one fault, ended however it ended."""
     cluster = start()
     cluster.world.faults[number] = fault
-    try:
+    with suppress(SimulatedCrash, SparkopError):
         getattr(cluster, does)()
-    except (SimulatedCrash, SparkopError):
-        pass
     cluster.world.revive()
     return cluster
 

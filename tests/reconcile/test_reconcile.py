@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
-FAULTS = (
+FAULTS: tuple[dict[str, Any], ...] = (
     {"answer": "silent"},
     {"docker": "down"},
     {"image": "absent"},
