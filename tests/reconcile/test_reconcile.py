@@ -100,7 +100,7 @@ def test_no_rank_starts_before_all_are_seen_to_be_gone(world: tuple[str, dict[st
 @quick
 @given(worlds)
 def test_nothing_is_planned_on_what_is_unknown_or_blocked(world: tuple[str, dict[str, int]]) -> None:
-    """Decision 2, for every kind and what it stands on; and the group only when all nodes are read and right."""
+    """Decision 2, for every kind and what it stands on; the group when all nodes are read and right."""
     plan = broken(*world).plan()
     silent = {u.node for u in plan.unknown if u.resource is None}
     bad = {(kind_of(b.resource), b.node) for b in plan.blockers}
