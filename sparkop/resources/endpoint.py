@@ -43,8 +43,10 @@ class Endpoint:
         state = observed.endpoint
         cost = Cost(seconds=history.start_seconds)
         told = f"{state.serving}: {state.detail}" if state.detail else str(state.serving)
-        if examine(desired, observed, history).causes:
-            told = "of other ranks" if state.serving in (Serving.READY, Serving.NOT_ASKED) else told
+        group = examine(desired, observed, history)
+        if group.causes:
+            if state.serving in (Serving.READY, Serving.NOT_ASKED):
+                told = "of other ranks" if group.found else "nothing serves"
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
             return Difference((_wait(desired, told, cost),))
