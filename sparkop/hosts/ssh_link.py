@@ -8,6 +8,7 @@ import shlex
 import socket
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 import paramiko
@@ -204,6 +205,9 @@ def _denied(
 ) -> UnreachableError:
     remedy = f"Put your public key there: ssh-copy-id -p {options.port} {options.user}@{options.hostname}"
     cause = f"permission denied for {options.user} at {place}"
+    given = target.identity_file
+    if given and not Path(given).expanduser().exists():
+        cause += f"; {given} does not exist"
     if error.locked:
         cause += f"; {', '.join(error.locked)} needs its passphrase"
         remedy = "Load the key into the agent: " + shlex.join(["ssh-add", *error.locked])

@@ -1,0 +1,258 @@
+"""Hosts against the lab: real Docker, servers that forbid forwarding, nodes without power."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
+from sparkop.hosts.base import ContainerSpec, Fence
+from sparkop.hosts.connect import Target
+from sparkop.hosts.document import parse_document
+from sparkop.hosts.rails import rails
+from sparkop.hosts.ssh import SshHost
+from sparkop.lab.lab import Lab
+from tests.hosts.images import IMAGE, put_busybox
+from tests.hosts.lab_network import target
+
+pytestmark = pytest.mark.lab
+
+SECOND_PORT = 2222
+
+
+@pytest.fixture
+def host_of() -> Iterator[Callable[[Target], SshHost]]:
+    """Makes hosts and closes them."""
+    made: list[SshHost] = []
+
+    def make(there: Target) -> SshHost:
+        made.append(SshHost(there))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+
+
+@pytest.fixture
+def spark(lab: Lab, short_folder: Path, host_of: Callable[[Target], SshHost]) -> SshHost:
+    """spark-1."""
+    return host_of(target(lab, "spark-1", short_folder))
+
+
+@pytest.fixture
+def fence(spark: SshHost) -> Iterator[Fence]:
+    """A lease on spark-1, and no container left of it."""
+    fence = Fence("hosts", f"me-{time.monotonic_ns()}", time.monotonic_ns(), "~/.sparkop/hosts")
+    spark.act("lease.acquire", {"force": True}, fence)
+    yield fence
+    again = Fence("hosts", "cleaner", time.monotonic_ns(), "~/.sparkop/hosts")
+    spark.act("lease.acquire", {"force": True}, again)
+    spark.containers.remove("hosts-test", again, grace=0)
+
+
+def strict_server(lab: Lab, *settings: str) -> None:
+    """A second sshd on spark-1 that forbids."""
+    options = [word for setting in settings for word in ("-o", setting)]
+    lab.host("spark-1").exec(["/usr/sbin/sshd", "-p", str(SECOND_PORT), *options])
+
+
+@pytest.fixture
+def strict(
+    lab: Lab, short_folder: Path, host_of: Callable[[Target], SshHost]
+) -> Iterator[Callable[..., SshHost]]:
+    """Reaches spark-1 through an sshd with the given settings."""
+    pid_file = "/run/strict.pid"
+
+    def make(*settings: str) -> SshHost:
+        strict_server(lab, f"PidFile={pid_file}", *settings)
+        return host_of(target(lab, "spark-1", short_folder, port=SECOND_PORT))
+
+    yield make
+    lab.host("spark-1").exec(["sh", "-c", f"kill $(cat {pid_file}); rm -f {pid_file}"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("AllowStreamLocalForwarding=no",),
+        ("AllowStreamLocalForwarding=no", "MaxSessions=1"),
+        ("DisableForwarding=yes",),
+    ],
+    ids=["no sockets", "one session", "no forwarding"],
+)
+def test_docker_where_the_server_forbids_sockets(
+    settings: tuple[str, ...],
+    lab: Lab,
+    fence: Fence,
+    short_folder: Path,
+    strict: Callable[..., SshHost],
+) -> None:
+    put_busybox(lab.host("spark-1"), short_folder)
+    host = strict(*settings)
+    command = ("sh", "-c", "echo one; echo two; sleep 600")
+    host.containers.run(ContainerSpec("hosts-test", IMAGE, {"sparkop.cluster": "hosts"}, command), fence)
+    events = host.containers.events({"event": ["die"], "container": ["hosts-test"]})
+    threading.Timer(1.0, host.containers.kill, ("hosts-test", fence)).start()
+    assert next(iter(events))["Action"] == "die"
+    assert list(host.log_lines("hosts-test", tail=10)) == ["one", "two"]
+
+
+def test_logs_are_followed_until_the_end(lab: Lab, spark: SshHost, fence: Fence, short_folder: Path) -> None:
+    put_busybox(lab.host("spark-1"), short_folder)
+    command = ("sh", "-c", "echo first; sleep 1; echo last; exit 3")
+    spark.containers.run(ContainerSpec("hosts-test", IMAGE, {"sparkop.cluster": "hosts"}, command), fence)
+    assert list(spark.log_lines("hosts-test", tail=10, follow=True)) == ["first", "last"]
+    document = parse_document(spark.probe({"containers": ["hosts-test"]}))
+    found = document.container("hosts-test")
+    assert found is not None
+    assert (found.state, found.exit_code) == ("exited", 3)
+
+
+def test_pull_by_digest(lab: Lab, spark: SshHost, fence: Fence, short_folder: Path) -> None:
+    host = lab.host("spark-1")
+    name = "registry.lab:5000/tests/hosts:1"
+    put_busybox(host, short_folder)
+    host.docker("tag", IMAGE, name)
+    host.docker("push", "-q", name)
+    digest = host.docker("image", "inspect", "-f", "{{index .RepoDigests 0}}", name).strip()
+    host.docker("rmi", name)
+    assert all("status" in progress for progress in list(spark.containers.pull(digest, fence)))
+    docker = parse_document(spark.probe({"images": [digest]})).docker
+    assert docker is not None
+    image = docker.images[digest]
+    assert image is not None
+    assert digest in image.digests
+    with pytest.raises(BlockedError, match=r"can't be pulled|not found"):
+        list(spark.containers.pull(digest[:-4] + "0000", fence))
+
+
+def test_a_stubborn_container_is_killed_after_its_grace(
+    lab: Lab, spark: SshHost, fence: Fence, short_folder: Path
+) -> None:
+    put_busybox(lab.host("spark-1"), short_folder)
+    command = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    spark.containers.run(ContainerSpec("hosts-test", IMAGE, {}, command), fence)
+    begin = time.monotonic()
+    renewed = threading.Thread(target=_renew_often, args=(spark, fence, 1.5))
+    renewed.start()  # the lease is renewed while the container takes its time
+    spark.containers.remove("hosts-test", fence, grace=2)
+    renewed.join()
+    assert 1.5 < time.monotonic() - begin < 10
+    assert parse_document(spark.probe({"containers": ["hosts-test"]})).container("hosts-test") is None
+
+
+def _renew_often(host: SshHost, fence: Fence, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        host.act("lease.renew", {}, fence)
+        assert time.monotonic() - begin < 1.5
+
+
+def test_two_contenders_one_lease(
+    lab: Lab, spark: SshHost, host_of: Callable[[Target], SshHost], short_folder: Path
+) -> None:
+    """Whoever comes first: exactly one of many that saw the same holder gets the lease."""
+    first = Fence("race", "first", time.monotonic_ns(), "~/.sparkop/race")
+    seen = spark.act("lease.acquire", {"force": True}, first)["lease"]
+    won: list[int] = []
+    lost: list[int] = []
+    hosts = [host_of(target(lab, "spark-1", short_folder)) for _ in range(5)]
+
+    def contend(number: int) -> None:
+        host = hosts[number]
+        mine = Fence("race", f"contender {number}", first.epoch + 1, first.directory)
+        try:
+            host.act("lease.acquire", {"expected": seen}, mine)
+            won.append(number)
+        except LeaseHeldError:
+            lost.append(number)
+
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(lost)) == (1, 4)
+
+
+def test_fabric_facts_are_the_labs(spark: SshHost) -> None:
+    document = parse_document(spark.probe({"peers": ["10.78.0.12", "10.79.0.12"]}))
+    found = rails(document)
+    assert [(r.device, r.interface, r.address, r.prefix, r.mtu) for r in found] == [
+        ("rocep1s0f0", "enp1s0f0np0", "10.78.0.11", 24, 9000),
+        ("roceP2p1s0f0", "enP2p1s0f0np0", "10.79.0.11", 24, 9000),
+    ]
+    assert all(r.gid_index is not None for r in found)
+    assert document.fabric is not None
+    routes = document.fabric.routes
+    assert {p: r.interface if r else None for p, r in routes.items()} == {
+        "10.78.0.12": "enp1s0f0np0",
+        "10.79.0.12": "enP2p1s0f0np0",
+    }
+    assert document.machine is not None
+    assert document.machine.product == "NVIDIA_DGX_Spark"
+
+
+def test_gpu_facts(spark: SshHost) -> None:
+    gpu = parse_document(spark.probe({"gpu": True})).gpu
+    assert gpu is not None
+    assert gpu.devices[0].name == "NVIDIA GB10"
+
+
+def test_a_node_without_power_fails_within_seconds(
+    lab: Lab, host_of: Callable[[Target], SshHost], short_folder: Path
+) -> None:
+    host = host_of(target(lab, "spark-2", short_folder))
+    before = parse_document(host.probe({"sections": ["machine"]})).machine
+    lab.power_cut("spark-2")
+    try:
+        begin = time.monotonic()
+        with pytest.raises(UnreachableError):
+            host.probe({"sections": ["machine"]})
+        assert time.monotonic() - begin < 15
+        with pytest.raises(UnreachableError) as caught:
+            host.probe({"sections": ["machine"]})
+        assert "no route" in (caught.value.cause or "") or "did not answer" in (caught.value.cause or "")
+    finally:
+        lab.boot("spark-2")
+    after = parse_document(host.probe({"sections": ["machine"]})).machine
+    assert before is not None
+    assert after is not None
+    assert after.machine_id == before.machine_id
+    assert after.boot_id != before.boot_id
+
+
+def test_docker_that_is_down_is_unknown_not_empty(
+    lab: Lab, host_of: Callable[[Target], SshHost], short_folder: Path
+) -> None:
+    host = host_of(target(lab, "spark-2", short_folder))
+    fence = Fence("down", "me", time.monotonic_ns(), "~/.sparkop/down")
+    host.act("lease.acquire", {"force": True}, fence)
+    machine = lab.host("spark-2")
+    machine.exec(["sh", "-c", "touch /run/hold-dockerd; kill $(cat /run/docker.pid)"])
+    try:
+        end = time.monotonic() + 30
+        while (document := parse_document(host.probe({"labels": ["sparkop.cluster"]}))).docker is not None:
+            assert time.monotonic() < end
+        assert document.error("docker")
+        with pytest.raises((BlockedError, UnreachableError)):
+            host.containers.kill("x", fence)
+        with pytest.raises(UnreachableError, match="Docker"):
+            list(host.log_lines("x", tail=1))
+    finally:
+        machine.exec(["rm", "-f", "/run/hold-dockerd"])
+        machine.wait_ready()
+    host.containers.kill("x", fence)
+
+
+def test_shells_are_installed() -> None:
+    """The tests of login shells need them; say it before they fail one by one."""
+    missing = [shell for shell in ("zsh", "fish", "tcsh") if shutil.which(shell) is None]
+    assert not missing, f"install {' '.join(missing)}"
