@@ -67,6 +67,19 @@ def detect(lab: str) -> Cgroups:
     return CgroupV1({name: path / FOLDER / lab for name, path in _v1_bases().items()})
 
 
+def find(lab: str) -> Cgroups | None:
+    """Groups of a lab that are there, wherever the process that made them had its own group."""
+    if (ROOT / "cgroup.controllers").exists():
+        return CgroupV2(ROOT / FOLDER / lab) if (ROOT / FOLDER / lab).is_dir() else None
+    hierarchies = {}
+    for name in _V1_WANTED:
+        for directory, folders, _ in os.walk(ROOT / name):
+            if Path(directory).name == FOLDER and lab in folders:
+                hierarchies[name] = Path(directory, lab)
+                break
+    return CgroupV1(hierarchies) if hierarchies else None
+
+
 def to_json(groups: Cgroups) -> dict[str, object]:
     """What ``from_json`` needs to find the same groups from another process."""
     if isinstance(groups, CgroupV1):
@@ -111,11 +124,11 @@ class CgroupV1:
         """Nothing: a v1 group may hold processes and groups."""
 
     def processes(self, group: str | None = None) -> list[int]:
-        top = self.hierarchies["pids"]
-        return _processes(top / group if group else top)
+        top = self.hierarchies.get("pids")  # some are missing when a removal was interrupted
+        return _processes(top / group if group else top) if top else []
 
     def freeze(self, group: str, frozen: bool) -> None:
-        state = self.hierarchies["freezer"] / group / "freezer.state"
+        state = self._freezer(group)
         wanted = "FROZEN" if frozen else "THAWED"
 
         def reached() -> bool:
@@ -125,7 +138,10 @@ class CgroupV1:
         _until(reached, f"{group} {wanted}")
 
     def frozen(self, group: str) -> bool:
-        return _text(self.hierarchies["freezer"] / group / "freezer.state") in ("FROZEN", "FREEZING")
+        return _text(self._freezer(group)) in ("FROZEN", "FREEZING")
+
+    def _freezer(self, group: str) -> Path:
+        return self.hierarchies.get("freezer", Path("/nonexistent")) / group / "freezer.state"
 
     def memory(self, group: str) -> tuple[int, int]:
         path = self.hierarchies["memory"] / group

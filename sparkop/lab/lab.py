@@ -69,6 +69,8 @@ class Lab:
     @classmethod
     def load(cls, name: str | None = None) -> Lab:
         """The lab of that name (SPARKOP_LAB, else "default"). Raises LabError when it is not up."""
+        if os.geteuid() != 0:
+            raise LabError("the lab needs root", remedy="use sudo")
         paths = LabPaths.of(name)
         lab = _read(paths)
         if lab is None or lab.pid is None:
@@ -158,7 +160,7 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
         **asdict(asked), "token": secrets.token_hex(8), "cgroups": cgroups.to_json(groups),
     })  # fmt: skip
     lab = Lab(paths, config, groups)
-    paths.root.mkdir(parents=True, exist_ok=True)
+    paths.root.mkdir(mode=0o700, parents=True)  # private keys are below
     paths.config.write_text(json.dumps(asdict(config)))
     groups.create(SERVICES, None)
     known = _make_keys(lab)
@@ -242,8 +244,8 @@ def _start_services(lab: Lab) -> int:
 
 def _clear(paths: LabPaths, say: Say) -> bool:
     lab = _read(paths)
-    groups = lab.groups if lab else _leftover_groups(paths)
-    found = paths.root.exists() or bool(groups and groups.processes())
+    groups = lab.groups if lab else cgroups.find(paths.cgroup)
+    found = paths.root.exists() or groups is not None
     if groups:
         _end_processes(groups, lab)
         _wait_loops(paths)
@@ -287,14 +289,6 @@ def _wait_loops(paths: LabPaths) -> None:
         return found
 
     wait_for(lambda: not mine(), GONE_SECONDS, "the end of the hosts' loop devices")
-
-
-def _leftover_groups(paths: LabPaths) -> Cgroups | None:
-    """Groups of a lab whose files are gone."""
-    try:
-        return cgroups.detect(paths.cgroup)
-    except LabError:
-        return None
 
 
 def _read(paths: LabPaths) -> Lab | None:

@@ -147,7 +147,7 @@ class LabPaths:
     @classmethod
     def of(cls, name: str | None = None) -> LabPaths:
         root = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE_ROOT)
-        return cls(lab_name(name), root.absolute())
+        return cls(lab_name(name), root.resolve())
 
     @property
     def root(self) -> Path:

@@ -174,7 +174,9 @@ def mount_disk(config: dict[str, Any]) -> Path:
         for name in ("tmp", "var/tmp"):
             (upper / name).chmod(0o1777)
         (disk / "seeded").touch()
-    mount("overlay", root, "overlay", data=f"lowerdir=/,upperdir={upper},workdir={work}")
+    os.chdir(disk)  # names without commas or colons, which the options of an overlay cannot hold
+    mount("overlay", root, "overlay", data="lowerdir=/,upperdir=upper,workdir=work")
+    os.chdir("/")
     bind(docker, root / "var/lib/docker")  # overlay2 does not work on an overlay
     return root
 
