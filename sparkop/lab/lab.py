@@ -141,6 +141,9 @@ def up(name: str | None = None, config: LabConfig | None = None, say: Say = lamb
         _clear(paths, say)
         try:
             return _build(paths, asked, say)
+        except OSError as error:
+            _clear(paths, say)
+            raise LabError(f"the lab could not be made: {error}") from error
         except BaseException:
             _clear(paths, say)
             raise
@@ -306,7 +309,7 @@ def _locked(paths: LabPaths) -> Iterator[None]:
     try:
         paths.state_root.mkdir(parents=True, exist_ok=True)
         file = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
+    except OSError as error:
         raise LabError(
             f"cannot write {paths.state_root}: {error.strerror}", remedy="run it as root"
         ) from None

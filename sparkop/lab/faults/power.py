@@ -9,20 +9,20 @@ from sparkop.lab.layout import LabError
 def _cut(target: Target) -> str:
     target.host.running()
     target.lab.power_cut(target.host.name)
-    return f"{target.host.name} is without power"
+    return "without power"
 
 
 def _boot(target: Target) -> str:
     if target.host.pid is not None:
-        return f"{target.host.name} is on"
+        return "it is on"
     target.lab.boot(target.host.name)
-    return f"{target.host.name} booted"
+    return "booted"
 
 
 def _freeze(target: Target) -> str:
     target.host.running()
     target.host.groups.freeze(target.host.name, True)
-    return f"{target.host.name} hangs: it takes connections and answers nothing"
+    return "it hangs: it takes connections and answers nothing"
 
 
 def _thaw(target: Target) -> str:
@@ -30,7 +30,7 @@ def _thaw(target: Target) -> str:
     target.host.groups.freeze(target.host.name, False)
     if target.host.groups.frozen(target.host.name):
         raise LabError(f"{target.host.name} is still frozen")
-    return f"{target.host.name} goes on"
+    return "it goes on"
 
 
 FAULTS = (

@@ -1,7 +1,7 @@
 """Keep a host's live figures fresh: /proc/meminfo, link speeds, InfiniBand port states and GIDs.
 
-Usage: figures.py MEMORY_BYTES. Runs inside a lab host. What is bound over a file of the kernel (meminfo, speed)
-is written in place and never gets shorter, so that a reader does not see it empty or half.
+Usage: figures.py MEMORY_BYTES. Runs inside a lab host. What is bound over a file of the kernel (meminfo,
+speed) is written in place and never gets shorter, so that a reader does not see it empty or half.
 """
 
 from __future__ import annotations
