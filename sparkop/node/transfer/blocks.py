@@ -49,7 +49,8 @@ class Staging:
         self.target = target
         self.partial = os.path.join(folder, ".sparkop-%s.partial" % file.key)
         self.list = os.path.join(folder, ".sparkop-%s.blocks" % file.key)
-        self.blocks = blocks_of(file, block_size)
+        self.blocks: List[Block] = []
+        """Cut when it is opened."""
         self._size = block_size
         self._changed = threading.Condition()
         self._written: Set[int] = set()
@@ -59,10 +60,13 @@ class Staging:
 
     def open(self) -> None:
         """Take up what an earlier run left, or begin. Raises OSError."""
+        self.blocks = blocks_of(self.file, self._size)
         self._handle = os.open(self.partial, os.O_RDWR | os.O_CREAT, 0o644)
         status = os.fstat(self._handle)
-        header = self.header(status.st_ino)
-        found = read_list(self.list, header, len(self.blocks)) if status.st_size == self.file.size else set()
+        header = self._header(status.st_ino)
+        found = set()
+        if status.st_size == self.file.size:
+            found = read_list(self.list, header, len(self.blocks))
         if not found:
             os.ftruncate(self._handle, 0)
             os.ftruncate(self._handle, self.file.size)
@@ -71,7 +75,12 @@ class Staging:
         self._written = set(found)
         self._durable = set(found)
 
-    def header(self, inode: int) -> bytes:
+    def durable(self, inode: int) -> Set[int]:
+        """What is durable in the staging file with this inode, whoever works on it."""
+        self.blocks = self.blocks or blocks_of(self.file, self._size)
+        return read_list(self.list, self._header(inode), len(self.blocks))
+
+    def _header(self, inode: int) -> bytes:
         name, value = self.file.wanted
         fields = {"version": 1, "hash": name, "value": value, "size": self.file.size, "block": self._size}
         return json.dumps(dict(fields, inode=inode), sort_keys=True).encode() + b"\n"

@@ -18,7 +18,6 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from .blocks import read_list
 from .files import Block, File, TransferError, parse_file
 from .ledger import agrees, read_json
 from .place import Place
@@ -61,8 +60,7 @@ class Shelf:
             handle = os.open(staging.partial, os.O_RDONLY)
         except FileNotFoundError:
             return None, start
-        header = staging.header(os.fstat(handle).st_ino)
-        durable = read_list(staging.list, header, len(staging.blocks))
+        durable = staging.durable(os.fstat(handle).st_ino)
         reached = _reach(staging.blocks, durable, start, end)
         if reached == start:
             os.close(handle)

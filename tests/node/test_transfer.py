@@ -1,0 +1,195 @@
+"""Downloads against a hub that misbehaves: they end verified, or in a clear error (A2, B2, S2)."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node.hub_standin import Faults, Hub, running
+from tests.node.transfer_world import Node, quick_stalls
+
+MIB = 1 << 20
+LARGE = random.Random(1).randbytes(50 * MIB + 12345)
+FILES = {"config.json": b"{}", "model.bin": LARGE, "sub/ä b.bin": LARGE[: 2 * MIB], "empty": b""}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with running(Hub("org/name", "c" * 40, dict(FILES))) as hub:
+        yield hub
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def assert_whole(node: Node, hub: Hub) -> None:
+    for name, data in hub.files.items():
+        assert (node.weights / name).read_bytes() == data, name
+    assert node.leftovers() == []
+    assert len(node.ledger()) == len(hub.files)
+
+
+def test_a_download_is_verified_and_the_second_asks_for_nothing(node: Node, hub: Hub) -> None:
+    job = node.job(hub.job_files(), hub)
+    status = node.run(job)
+    assert status["phase"] == "done"
+    assert status["bytes"]["received"] == sum(map(len, FILES.values()))
+    assert_whole(node, hub)
+    hub.log.clear()
+    status = node.run(job)
+    assert (status["phase"], status["bytes"]["hashed"], hub.log) == ("done", 0, [])
+
+
+MENDED: dict[str, Callable[[Faults], None]] = {
+    "answers that end early": lambda faults: setattr(faults, "cut", 3),
+    "answers that stall": lambda faults: setattr(faults, "stall", 2),
+    "one flipped byte": lambda faults: setattr(faults, "flip", 1),
+    "200 to a Range": lambda faults: setattr(faults, "ignore_range", True),
+    "200 to a Range and broken off": lambda faults: (setattr(faults, "ignore_range", True), setattr(faults, "cut", 2)),
+    "signed addresses that expire": lambda faults: setattr(faults, "expire_after", 2),
+    "429 with Retry-After": lambda faults: setattr(faults, "statuses", [(429, "0")] * 3),
+    "503": lambda faults: setattr(faults, "statuses", [(503, None), (500, None), (502, "0")]),
+    "503 of the store": lambda faults: setattr(faults, "store_statuses", [(503, "0")] * 4),
+    "404 of the store": lambda faults: setattr(faults, "store_statuses", [(404, None)]),
+}
+
+
+@pytest.mark.parametrize("fault", MENDED)
+def test_a_fault_that_passes_is_survived(node: Node, hub: Hub, fault: str) -> None:
+    MENDED[fault](hub.faults)
+    with quick_stalls():
+        status = node.run(node.job(hub.job_files(), hub))
+    assert status["phase"] == "done", status["error"]
+    assert_whole(node, hub)
+
+
+REFUSED: dict[str, tuple[Callable[[Hub], None], str, str]] = {
+    "a token is needed": (lambda hub: setattr(hub, "token", "hf_x"), "refused", "HF_TOKEN"),
+    "403": (lambda hub: hub.faults.statuses.extend([(403, None)] * 99), "refused", "HF_TOKEN"),
+    "404": (lambda hub: hub.faults.statuses.extend([(404, None)] * 99), "missing", ""),
+    "another file by its ETag": (lambda hub: setattr(hub.faults, "linked_etag", "f" * 64), "content", ""),
+    "always wrong bytes": (lambda hub: setattr(hub.faults, "flip_always", True), "content", "another source"),
+    "always 500": (lambda hub: hub.faults.statuses.extend([(500, "0")] * 100000), "network", "start it again"),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_fault_that_stays_ends_in_a_clear_error(node: Node, hub: Hub, fault: str) -> None:
+    make, kind, remedy = REFUSED[fault]
+    make(hub)
+    status = node.run(node.job(hub.job_files(), hub, patience=1.0))
+    assert status["phase"] == "failed"
+    assert status["error"]["kind"] == kind
+    assert remedy in status["error"]["remedy"]
+    assert not (node.weights / "model.bin").exists()
+
+
+def test_retry_after_is_obeyed(node: Node, hub: Hub) -> None:
+    hub.faults.statuses = [(429, "2")]
+    started = time.monotonic()
+    status = node.run(node.job(hub.job_files("config.json"), hub, streams=1))
+    assert status["phase"] == "done"
+    assert time.monotonic() - started >= 2.0
+
+
+def test_the_token_goes_to_the_hub_and_not_to_its_store_nor_to_disk(node: Node, hub: Hub) -> None:
+    hub.token = "hf_sentinel"
+    status = node.run(node.job(hub.job_files(), hub, secrets={"hub": "hf_sentinel"}))
+    assert status["phase"] == "done"
+    assert {entry["authorization"] for entry in hub.log if not entry["store"]} == {"Bearer hf_sentinel"}
+    assert {entry["authorization"] for entry in hub.log if entry["store"]} == {None}
+    kept = [path for path in node.folder.rglob("*") if path.is_file() and b"hf_sentinel" in path.read_bytes()]
+    assert kept == []
+
+
+def test_a_stopped_download_goes_on_where_it_was(node: Node, hub: Hub) -> None:
+    hub.faults.rate = 20 * MIB
+    stop = threading.Event()
+    job = node.job(hub.job_files("model.bin"), hub, streams=2)
+    thread = threading.Thread(target=node.run, args=(job, stop))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not list(node.weights.glob(".sparkop-*.blocks")) or hub.sent < 34 * MIB:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    stop.set()
+    thread.join()
+    assert node.status()["phase"] == "cancelled"
+    hub.faults.rate, before = 0, hub.sent
+    assert node.run(job)["phase"] == "done"
+    assert (node.weights / "model.bin").read_bytes() == LARGE
+    assert hub.sent - before < len(LARGE), "something of the first run must have been used"
+
+
+@pytest.mark.parametrize(
+    ("flaw", "reason"),
+    [
+        (lambda path: path.write_bytes(b""), "empty"),
+        (lambda path: os.truncate(path, 7 * MIB), f"{7 * MIB} bytes, not {len(LARGE)}"),
+        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid x"), "a git LFS pointer"),
+        (lambda path: path.write_bytes(LARGE[:-1] + b"!"), "its bytes are not the published ones"),
+        (lambda path: path.unlink(), "missing"),
+    ],
+    ids=["empty", "truncated", "pointer", "flipped", "missing"],
+)
+def test_a_bad_file_is_named_and_only_it_is_fetched_again(
+    node: Node, hub: Hub, flaw: Callable[[Path], None], reason: str
+) -> None:
+    job = node.job(hub.job_files(), hub)
+    node.run(job)
+    flaw(node.weights / "model.bin")
+    status = node.run({**job, "kind": "verify"})
+    assert status["phase"] == "failed"
+    assert list(status["bad"]) == ["model.bin"]
+    assert status["bad"]["model.bin"].startswith(reason)
+    hub.log.clear()
+    assert node.run(job)["phase"] == "done"
+    assert {entry["path"].rpartition("/")[2] for entry in hub.log} == {"model.bin"}
+    assert_whole(node, hub)
+
+
+def test_the_ledger_is_believed_and_deep_does_not_believe_it(node: Node, hub: Hub) -> None:
+    job = node.job(hub.job_files(), hub)
+    node.run(job)
+    path = node.weights / "model.bin"
+    ledger = node.state / "ledger" / "weights.json"
+    path.write_bytes(LARGE[:-1] + b"!")
+    status = path.stat()
+    stale = ledger.read_text()
+    entry = node.ledger()[str(path.resolve())]
+    for name, now in (("mtime_ns", status.st_mtime_ns), ("ctime_ns", status.st_ctime_ns), ("inode", status.st_ino)):
+        stale = stale.replace(str(entry[name]), str(now), 1) if name != "inode" else stale
+    ledger.write_text(stale)
+    assert node.run({**job, "kind": "verify"})["bytes"]["hashed"] == 0
+    assert list(node.run({**job, "kind": "verify", "deep": True})["bad"]) == ["model.bin"]
+    assert list(node.run({**job, "kind": "verify"})["bad"]) == ["model.bin"], "what deep found is remembered"
+
+
+def test_too_little_room_is_told_before_anything_is_fetched(node: Node, hub: Hub) -> None:
+    huge = {"path": "huge.bin", "size": 1 << 44, "sha256": "0" * 64}
+    status = node.run(node.job([*hub.job_files(), huge], hub))
+    assert status["error"]["kind"] == "space"
+    assert "free" in status["error"]["remedy"]
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "a//b", "", "a/./b"])
+def test_a_path_that_leaves_the_folder_is_refused(node: Node, hub: Hub, path: str) -> None:
+    from sparkop.node.transfer.files import TransferError, parse_job
+
+    with pytest.raises(TransferError, match="leaves the weights folder"):
+        parse_job(node.job([{"path": path, "size": 1, "sha256": "0" * 64}], hub))
+
+
+def test_a_rate_limit_is_kept(node: Node, hub: Hub) -> None:
+    started = time.monotonic()
+    node.run(node.job(hub.job_files("sub/ä b.bin"), hub, rate=MIB))
+    assert time.monotonic() - started > 1.5
