@@ -10,6 +10,7 @@ from sparkop.node.transfer.files import parse_job
 from sparkop.resources import hub
 from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
+from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.weights_files import Checkpoint, job_file, job_place, search_places
 from sparkop.resources.weights_follow import Status, follow, progress_text
 from sparkop.resources.weights_program import call, failure
@@ -54,7 +55,10 @@ def run_job(operation: Operation, context: Context) -> None:
         tell=lambda status: _tell(context, status),
         revive=revive,
     )
-    _end(context, node, status)
+    for problem in status.get("problems") or ():
+        context.log(str(problem), node)
+    end_of(node, status)
+    _tell(context, status)
 
 
 def _job(operation: Operation, context: Context) -> dict[str, Any]:
@@ -182,18 +186,16 @@ def _tell(context: Context, status: Status) -> None:
     )
 
 
-def _end(context: Context, node: str, status: Status) -> None:
+def end_of(node: str, status: Status) -> None:
+    """Raise what a transfer's last status says, unless it is done."""
     phase = status.get("phase")
-    for problem in status.get("problems") or ():
-        context.log(str(problem), node)
     if phase == "done":
-        _tell(context, status)
         return
     if phase == "failed":
         raise failure(status.get("error") or {}, node)
     if phase == "cancelled":
         raise SparkopError("the transfer was cancelled", node=node, remedy="run the same command again")
-    raise SparkopError(
+    raise WaitInterruptedError(
         "stopped watching; the transfer goes on by itself on the node",
         node=node,
         remedy="sparkop download --follow shows it, sparkop download --cancel ends it",

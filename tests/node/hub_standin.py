@@ -144,7 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path == f"/api/models/{hub.repository}/tree/{hub.commit}":
             return self.json(hub.tree())
         prefix = f"/{hub.repository}/resolve/{hub.commit}/"
-        if not path.startswith(f"/{hub.repository}/") and not path.startswith(f"/api/models/{hub.repository}"):
+        if not path.startswith(f"/{hub.repository}/") and not path.startswith(
+            f"/api/models/{hub.repository}"
+        ):
             return self.plain(404, **{"X-Error-Code": "RepoNotFound"})
         name = path.removeprefix(prefix)
         if name not in hub.files:
@@ -158,7 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         location = f"{hub.store}/{urllib.parse.quote(name)}?signature={signature}"
         etag = hub.faults.linked_etag or sha256(data)
         self.plain(
-            302, Location=location, **{"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data)), "X-Repo-Commit": hub.commit}
+            302,
+            Location=location,
+            **{"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data)), "X-Repo-Commit": hub.commit},
         )
 
     def from_store(self, parts: urllib.parse.SplitResult) -> None:

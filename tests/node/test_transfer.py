@@ -53,7 +53,10 @@ MENDED: dict[str, Callable[[Faults], None]] = {
     "answers that stall": lambda faults: setattr(faults, "stall", 2),
     "one flipped byte": lambda faults: setattr(faults, "flip", 1),
     "200 to a Range": lambda faults: setattr(faults, "ignore_range", True),
-    "200 to a Range and broken off": lambda faults: (setattr(faults, "ignore_range", True), setattr(faults, "cut", 2)),
+    "200 to a Range and broken off": lambda faults: (
+        setattr(faults, "ignore_range", True),
+        setattr(faults, "cut", 2),
+    ),
     "signed addresses that expire": lambda faults: setattr(faults, "expire_after", 2),
     "429 with Retry-After": lambda faults: setattr(faults, "statuses", [(429, "0")] * 3),
     "503": lambda faults: setattr(faults, "statuses", [(503, None), (500, None), (502, "0")]),
@@ -77,7 +80,11 @@ REFUSED: dict[str, tuple[Callable[[Hub], None], str, str]] = {
     "404": (lambda hub: hub.faults.statuses.extend([(404, None)] * 99), "missing", ""),
     "another file by its ETag": (lambda hub: setattr(hub.faults, "linked_etag", "f" * 64), "content", ""),
     "always wrong bytes": (lambda hub: setattr(hub.faults, "flip_always", True), "content", "another source"),
-    "always 500": (lambda hub: hub.faults.statuses.extend([(500, "0")] * 100000), "network", "start it again"),
+    "always 500": (
+        lambda hub: hub.faults.statuses.extend([(500, "0")] * 100000),
+        "network",
+        "start it again",
+    ),
 }
 
 
@@ -134,7 +141,10 @@ def test_a_stopped_download_goes_on_where_it_was(node: Node, hub: Hub) -> None:
     [
         (lambda path: path.write_bytes(b""), "empty"),
         (lambda path: os.truncate(path, 7 * MIB), f"{7 * MIB} bytes, not {len(LARGE)}"),
-        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid x"), "a git LFS pointer"),
+        (
+            lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid x"),
+            "a git LFS pointer",
+        ),
         (lambda path: path.write_bytes(LARGE[:-1] + b"!"), "its bytes are not the published ones"),
         (lambda path: path.unlink(), "missing"),
     ],
@@ -165,7 +175,11 @@ def test_the_ledger_is_believed_and_deep_does_not_believe_it(node: Node, hub: Hu
     status = path.stat()
     stale = ledger.read_text()
     entry = node.ledger()[str(path.resolve())]
-    for name, now in (("mtime_ns", status.st_mtime_ns), ("ctime_ns", status.st_ctime_ns), ("inode", status.st_ino)):
+    for name, now in (
+        ("mtime_ns", status.st_mtime_ns),
+        ("ctime_ns", status.st_ctime_ns),
+        ("inode", status.st_ino),
+    ):
         stale = stale.replace(str(entry[name]), str(now), 1) if name != "inode" else stale
     ledger.write_text(stale)
     assert node.run({**job, "kind": "verify"})["bytes"]["hashed"] == 0

@@ -188,7 +188,13 @@ class Peer:
 
 
 def peer_job(node: Node, job: dict[str, Any], peer: Peer, token: str = "t") -> dict[str, Any]:  # noqa: S107
-    return {**job, "directory": str(node.weights), "sources": [peer.source], "secrets": {"peer": token}, "streams": 2}
+    return {
+        **job,
+        "directory": str(node.weights),
+        "sources": [peer.source],
+        "secrets": {"peer": token},
+        "streams": 2,
+    }
 
 
 def test_a_peer_gets_blocks_while_they_arrive(node: Node, hub: Hub, tmp_path: Path) -> None:
@@ -212,7 +218,9 @@ def test_a_peer_gets_blocks_while_they_arrive(node: Node, hub: Hub, tmp_path: Pa
     assert hub.sent == len(SHARD)
 
 
-def test_a_peer_is_refused_without_the_token_and_outside_the_share(node: Node, hub: Hub, tmp_path: Path) -> None:
+def test_a_peer_is_refused_without_the_token_and_outside_the_share(
+    node: Node, hub: Hub, tmp_path: Path
+) -> None:
     job = node.job(hub.job_files("config.json"), hub)
     node.run(job)
     peer = Peer(node, job)

@@ -24,7 +24,9 @@ class LocalNode:
         self.fence = Fence(cluster, "tester", 1, str(self.state))
         self.acts: list[tuple[str, Mapping[str, Any]]] = []
         home.mkdir(parents=True, exist_ok=True)
-        self._run(programs.act_program(), {"action": "lease.acquire", "arguments": {}, "fence": vars(self.fence)})
+        self._run(
+            programs.act_program(), {"action": "lease.acquire", "arguments": {}, "fence": vars(self.fence)}
+        )
 
     def _run(self, program: programs.Program, request: Mapping[str, Any]) -> dict[str, Any]:
         nonce = programs.new_nonce()

@@ -61,7 +61,11 @@ class World:
         desired = {}
         for index, spec in enumerate(self.spec.nodes):
             node = self.nodes[spec.name]
-            request = {"cluster": "test", "state": str(node.state), "sections": ["machine", "weights", "state", "disk"]}
+            request = {
+                "cluster": "test",
+                "state": str(node.state),
+                "sections": ["machine", "weights", "state", "disk"],
+            }
             request |= self.resource.request(self.spec, spec, outside)
             documents[spec.name] = parse_document(node.probe(request))
             facts = NodeFacts(

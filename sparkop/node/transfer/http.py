@@ -291,7 +291,9 @@ def _no_access(name: str, url: str, status: int, code: str, with_token: bool) ->
     what = "%s: access refused by %s (%d%s)" % (name, origin_of(url)[1], status, " " + code if code else "")
     if code == "GatedRepo":
         return TransferError(
-            "refused", what, "accept the model's terms on its page, with the account of HF_TOKEN or `hf auth login`"
+            "refused",
+            what,
+            "accept the model's terms on its page, with the account of HF_TOKEN or `hf auth login`",
         )
     if with_token:
         return TransferError(

@@ -1,0 +1,95 @@
+"""``sparkop download``: the weights alone, or a look at a download that already runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkop.cli.options import reach_spec, spec_options
+from sparkop.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    import threading
+
+    from sparkop.hosts.base import Host
+    from sparkop.resources.events import Listener
+    from sparkop.spec.models import ClusterSpec
+
+
+@click.command("download")
+@spec_options
+@click.option("--follow", is_flag=True, help="Start nothing: show the transfers that run, until they end.")
+@click.option("--cancel", is_flag=True, help="End the transfers that run. What they have fetched is kept.")
+@click.option("--update", is_flag=True, help="Ask the hub again which commit the branch is.")
+def command(
+    spec: str | None,
+    overlays: tuple[Path, ...],
+    sets: tuple[str, ...],
+    follow: bool,
+    cancel: bool,
+    update: bool,
+) -> int:
+    """Fetch, verify and copy the weights, or find a download that runs.
+
+    The work runs on the nodes: Ctrl-C and a lost connection leave it going, and the same command finds it
+    again.
+    Exit codes: 0 complete, 4 a node could not be read, 5 another sparkop writes, 6 failed or blocked.
+    """
+    from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.views.progress import progress_listener
+
+    if follow and cancel:
+        raise UsageError("--follow and --cancel exclude each other")
+    loaded, _ = reach_spec(spec, overlays, sets)
+    if update:
+        _update(loaded.spec)
+    with (
+        stop_on_interrupt() as stop,
+        writable_nodes(loaded.spec) as hosts,
+        progress_listener() as emit,
+    ):
+        if cancel:
+            _cancel(loaded.spec, hosts, emit)
+        elif follow:
+            _follow(loaded.spec, hosts, emit, stop)
+        else:
+            _download(loaded.spec, hosts, emit, stop)
+    return ExitCode.OK
+
+
+def _update(spec: ClusterSpec) -> None:
+    from sparkop.resources.hub import describe, endpoint_of
+
+    weights = spec.weights
+    endpoint = endpoint_of(weights.endpoint)
+    found = describe(
+        weights.repository, weights.revision, endpoint=endpoint, manifest=weights.manifest, refresh=True
+    )
+    click.echo(f"{weights.repository} {weights.revision} is {found.commit}", err=True)
+
+
+def _download(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event) -> None:
+    from sparkop.reconcile.converge import converge
+    from sparkop.resources.weights import WeightFiles
+
+    done = converge(spec, hosts, emit=emit, stop=stop, command="download", resources=(WeightFiles(),))
+    if not done.interrupted:
+        click.echo(f"{spec.weights.repository}: complete and verified on every node")
+
+
+def _follow(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event) -> None:
+    from sparkop.reconcile.transfers import follow_all
+
+    if not follow_all(spec, hosts, emit=emit, stop=stop):
+        click.echo("no transfer runs on any node")
+
+
+def _cancel(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener) -> None:
+    from sparkop.reconcile.transfers import cancel_all
+
+    ended = cancel_all(spec, hosts, emit=emit)
+    click.echo(f"ended on {', '.join(ended)}" if ended else "no transfer runs on any node")

@@ -1,0 +1,127 @@
+"""Transfers of weights that run on the nodes: followed without writing, or ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts.base import Host, ReadableHost
+from sparkop.reconcile.lease import hold, new_holder
+from sparkop.reconcile.observe import Reading, observe
+from sparkop.resources.base import Clock, RealClock
+from sparkop.resources.events import Event, Listener, Phase, ignore
+from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.weights import KIND, WeightFiles
+from sparkop.resources.weights_follow import ENDED, follow, progress_text
+from sparkop.resources.weights_job import end_of
+from sparkop.resources.weights_program import call
+from sparkop.spec.models import ClusterSpec
+
+
+def follow_all(
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    *,
+    emit: Listener = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> tuple[str, ...]:
+    """Tell how the transfers go, until they end; returns the nodes on which one ran.
+
+    Raises what the first one that failed ended with, UnreachableError.
+    """
+    clock, stop = clock or RealClock(), stop or threading.Event()
+    reading = _look(spec, hosts, clock)
+    running = _running(reading)
+
+    def one(name: str) -> None:
+        kind = str(running[name].get("kind"))
+        operation = Operation(
+            Action.RECORD if kind == "verify" else Action.DOWNLOAD,
+            name,
+            KIND,
+            Cause(KIND, "running", "complete"),
+        )
+
+        def tell(status: Mapping[str, Any]) -> None:
+            done = status.get("bytes") or {}
+            emit(
+                Event(
+                    Phase.PROGRESS,
+                    operation,
+                    name,
+                    progress_text(status),
+                    done_bytes=int(done.get("done", 0)),
+                    total_bytes=int(done.get("total", 0)),
+                    rate=float(status.get("rate", 0.0)),
+                )
+            )
+
+        emit(Event(Phase.STARTED, operation, name))
+        last = follow(
+            hosts[name],
+            reading.desired.nodes[name].state,
+            str(running[name].get("id")),
+            clock=clock,
+            stopped=stop.is_set,
+            tell=tell,
+            revive=lambda: False,
+        )
+        if not stop.is_set():
+            end_of(name, last)
+            emit(
+                Event(Phase.DONE, operation, name, total_bytes=int((last.get("bytes") or {}).get("total", 0)))
+            )
+
+    with ThreadPoolExecutor(max(1, len(running))) as pool:
+        list(pool.map(one, running))
+    return tuple(running)
+
+
+def cancel_all(
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    *,
+    emit: Listener = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> tuple[str, ...]:
+    """End the transfers, keep what they have; returns the nodes on which one ran. Raises LeaseHeldError."""
+    clock, stop = clock or RealClock(), stop or threading.Event()
+    documents = _look(spec, hosts, clock).observed.documents
+    with hold(
+        spec,
+        hosts,
+        documents,
+        command="download --cancel",
+        holder=new_holder(),
+        clock=clock,
+        emit=emit,
+        stop=stop,
+    ) as held:
+        return tuple(
+            name for name in documents if call(hosts[name], held.fences[name], "cancel")["cancelled"]
+        )
+
+
+def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) -> Reading:
+    reading = observe(spec, hosts, canary=False, clock=clock, resources=(WeightFiles(),))
+    if reading.observed.unknown:
+        first = next(iter(reading.observed.unknown.values()))
+        raise UnreachableError(f"{first.node} could not be read", node=first.node, cause=first.reason)
+    return reading
+
+
+def _running(reading: Reading) -> dict[str, Mapping[str, Any]]:
+    """Node -> status of a transfer that had not ended, by its own word and in this boot of the node."""
+    found = {}
+    for name, document in reading.observed.documents.items():
+        status = (document.state or {}).get("transfer.json")
+        if isinstance(status, Mapping) and status.get("phase") not in (*ENDED, None):
+            same_boot = document.machine is None or status.get("boot_id") == document.machine.boot_id
+            if same_boot:
+                found[name] = status
+    return found
