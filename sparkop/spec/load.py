@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from sparkop.errors import SpecError
 from sparkop.spec.layers import apply_setting, merge, settings
-from sparkop.spec.messages import explain_errors, name_traps, number_traps
+from sparkop.spec.messages import explain_errors
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError, Problem
+from sparkop.spec.traps import name_traps, number_traps
 from sparkop.spec.tree import (
     Found,
     MappingNode,

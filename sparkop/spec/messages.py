@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparkop.spec.fields import (
     Field,
-    alternatives,
     choices,
     every_field,
     field_at,
@@ -19,7 +17,9 @@ from sparkop.spec.fields import (
     takes_only_text,
 )
 from sparkop.spec.problems import Problem, is_secret
+from sparkop.spec.scalars import shown
 from sparkop.spec.suggest import nearest, nearest_name
+from sparkop.spec.traps import reads_as
 from sparkop.spec.tree import (
     Found,
     MappingNode,
@@ -29,10 +29,8 @@ from sparkop.spec.tree import (
     SequenceNode,
     child,
     follow,
-    leaves,
     show_path,
 )
-from sparkop.spec.yaml_text import shown, trap_of
 
 _MANY_KEYS = 16
 _OWN_WORDS = {"quantity", "ssh", "path", "address", "value_error", "assertion_error"}
@@ -82,24 +80,6 @@ def _bad_key(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
     )
 
 
-def name_traps(problems: Sequence[Problem], root: Node) -> list[Problem]:
-    """Give problems of the text the path of their value, and the advice that fits the field."""
-    values = {node.place: (path, node) for path, node in leaves(root) if isinstance(node, Scalar)}
-    named = []
-    for problem in problems:
-        path, node = values.get(problem.place, ((), None))
-        trap = trap_of(node.raw) if node is not None and node.plain else None
-        field = field_at(path, root) if trap is not None else None
-        if trap is not None and trap[0] == problem.message and field is not None:
-            if takes_only_text(field.annotation):
-                problem = replace(problem, suggestion=f'quote it: "{node.raw}"' if node else None)
-            elif trap[1] is not None and str not in alternatives(field.annotation):
-                problem = replace(problem, suggestion=f"write {trap[1]}")
-            problem = replace(problem, path=path)
-        named.append(problem)
-    return named
-
-
 def _counts_only_valid(error: Mapping[str, Any], path: Path, root: Node) -> bool:
     """pydantic finds a list too short when its items have errors of their own, which are told anyway."""
     node = follow(root, path).node
@@ -119,17 +99,6 @@ def tree_path(root: Node, location: Sequence[str | int]) -> Path:
         elif last and isinstance(node, MappingNode) and step in [f.key for f in keys_at(path, root)]:
             path.append(step)
     return tuple(path)
-
-
-def number_traps(root: Node) -> Iterator[Problem]:
-    """Plain numbers where only text belongs, which the model would take in another spelling."""
-    for path, node in leaves(root):
-        if not isinstance(node, Scalar) or not node.plain or isinstance(node.value, bool):
-            continue
-        if isinstance(node.value, float) or (isinstance(node.value, int) and str(node.value) != node.raw):
-            field = field_at(path, root)
-            if field is not None and takes_only_text(field.annotation):
-                yield _reads_as(node, path, follow(root, path))
 
 
 def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
@@ -284,7 +253,7 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
         return _wrong_shape(field, found, path)
     options = choices(field.annotation)
     if takes_only_text(field.annotation) and not isinstance(node.value, str):
-        return _reads_as(node, path, found)
+        return reads_as(node, path, found)
     if options:
         given = shown(node)
         return _problem(
@@ -348,15 +317,6 @@ def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
         f"must be {_article(wanted)}, not {_what(node)}",
         accepted=("keys " + ", ".join(keys)) if keys else None,
         suggestion=suggestion,
-    )
-
-
-def _reads_as(node: Scalar, path: Path, found: Found) -> Problem:
-    what = {bool: "a truth value", type(None): "nothing"}.get(type(node.value), "a number")
-    if isinstance(node.value, float) and "e" in node.raw.lower():
-        what = "a number (e means times ten to the power of)"
-    return _problem(
-        found, path, f"{shown(node)} reads as {what}; text is wanted", suggestion=f'quote it: "{shown(node)}"'
     )
 
 

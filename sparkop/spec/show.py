@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sparkop.spec.scalars import resolve, trap_of
 from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode
-from sparkop.spec.yaml_text import resolve, trap_of
 
 if TYPE_CHECKING:
     from sparkop.spec.load import LoadedSpec

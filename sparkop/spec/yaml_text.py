@@ -6,13 +6,13 @@ refused, because the same file would mean something else in another tool.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkop.spec.problems import Problem
+from sparkop.spec.scalars import both_ways, resolve, trap_of
 from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode, Source
 
 LARGEST_FILE = 256 * 1024
@@ -23,19 +23,6 @@ MOST_NODES = 20_000
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
-_INT = re.compile(r"[-+]?[0-9]+\Z")
-_OTHER_INT = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
-_WORDS_1_1 = re.compile(r"(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)\Z")
-_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+\Z")
-_UNDERSCORES = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?\Z")
-_SEXAGESIMAL = re.compile(r"[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z")
-_TRUE, _FALSE, _NULL = (
-    {"true", "True", "TRUE"},
-    {"false", "False", "FALSE"},
-    {"", "~", "null", "Null", "NULL"},
-)
 _TAGS = {"str", "int", "float", "bool", "null", "map", "seq"}
 
 
@@ -352,51 +339,6 @@ class _Builder:
         return Problem(place, message, suggestion=suggestion)
 
 
-def resolve(raw: str) -> bool | int | float | str | None:
-    """The value of a plain scalar by the core schema of YAML 1.2."""
-    if raw in _NULL:
-        return None
-    if raw in _TRUE or raw in _FALSE:
-        return raw in _TRUE
-    if _INT.match(raw) and len(raw) <= 400:
-        return int(raw)
-    if _OTHER_INT.match(raw) and len(raw) <= 400:
-        return int(raw, 0)
-    if _FLOAT.match(raw):
-        return float(raw)
-    return raw
-
-
-def both_ways(raw: str, other: str | None) -> str:
-    """What to write when it is not known whether text is meant."""
-    quoted = f'"{raw}" in quotes if text is meant'
-    return f"write {other}, or {quoted}" if other else f"write {quoted}"
-
-
-def trap_of(raw: str) -> tuple[str, str | None] | None:
-    """Why a plain scalar is refused whatever the field is, and how to write it as no text.
-
-    None when it is fine.
-    """
-    if _WORDS_1_1.match(raw):
-        word = "true" if raw.lower() in ("yes", "on") else "false"
-        return f"{raw} is a truth value in YAML 1.1 and text in YAML 1.2", word
-    if _LEADING_ZERO.match(raw):
-        digits = raw.replace("_", "").lstrip("+-0") or "0"
-        octal = f"octal {int(digits, 8)}" if not re.search("[89]", digits) else "text"
-        return f"{raw} begins with 0: {octal} in YAML 1.1, {digits} in YAML 1.2", digits
-    if _UNDERSCORES.match(raw):
-        return (
-            f"{raw} is a number in YAML 1.1 and text in YAML 1.2",
-            raw.replace("_", ""),
-        )
-    if _SEXAGESIMAL.match(raw):
-        return f"{raw} is a number in base 60 in YAML 1.1 and text in YAML 1.2", None
-    if _INFINITE.match(raw) or (_FLOAT.match(raw) and math.isinf(float(raw))):
-        return f"{raw} reads as {'no number' if 'n' in raw.lower()[1:2] else 'infinity'}", None
-    return None
-
-
 def _syntax_words(problem: str, context: str, place: Place) -> tuple[str, str | None]:
     line = place.text
     if "mapping values are not allowed" in problem:
@@ -424,9 +366,3 @@ def _syntax_words(problem: str, context: str, place: Place) -> tuple[str, str | 
     if "expected ',' or" in problem:
         return "a comma or the closing bracket is missing before this", None
     return f"is no YAML: {problem}" + (f" ({context})" if context else ""), None
-
-
-def shown(node: Scalar) -> str:
-    """A scalar as a message quotes it, cut when long."""
-    text = node.raw if len(node.raw) <= 60 else node.raw[:57] + "..."
-    return text.replace("\n", " ")
