@@ -8,25 +8,18 @@ absent, and one that is missing from its mapping could not be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+from dataclasses import dataclass, field
+from typing import Any
 
 from sparkop.errors import UnreachableError
+from sparkop.hosts.typed import NotOfTypeError, decode
 
 VERSION = 1
 """Version of request and document. A probe answers in the version that it was asked in."""
 
-T = TypeVar("T")
-Many = Annotated[tuple[T, ...], Strict(False)]
-"""A JSON list (strict mode alone would refuse a list for a tuple)."""
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
-
-
-class Machine(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Machine:
     """Who answered."""
 
     hostname: str
@@ -43,9 +36,9 @@ class Machine(_Part):
     time_s: float
     """Wall clock of the node, seconds since 1970."""
     cpu_count: int
-    groups: Many[str] = ()
+    groups: tuple[str, ...] = ()
     """Groups of this login."""
-    pending_groups: Many[str] = ()
+    pending_groups: tuple[str, ...] = ()
     """Groups that /etc/group gives the user, but this login does not have yet."""
     product: str | None = None
     os: str | None = None
@@ -53,7 +46,8 @@ class Machine(_Part):
     reboot_required: bool = False
 
 
-class Memory(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Memory:
     """Figures of /proc/meminfo, in bytes."""
 
     total: int
@@ -67,7 +61,8 @@ class Memory(_Part):
     cma_free: int | None = None
 
 
-class Gid(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Gid:
     """One entry of an RDMA device's GID table."""
 
     index: int
@@ -77,7 +72,8 @@ class Gid(_Part):
     netdev: str | None = None
 
 
-class Device(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Device:
     """An RDMA device (port 1), by sysfs."""
 
     name: str
@@ -87,12 +83,13 @@ class Device(_Part):
     physical_state: str | None = None
     pci: str | None = None
     firmware: str | None = None
-    netdevs: Many[str] = ()
-    gids: Many[Gid] = ()
-    counters: Mapping[str, int] = Field(default_factory=dict)
+    netdevs: tuple[str, ...] = ()
+    gids: tuple[Gid, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
-class Interface(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Interface:
     """A network interface."""
 
     name: str
@@ -102,11 +99,12 @@ class Interface(_Part):
     mtu: int
     speed_mbps: int | None = None
     mac: str | None = None
-    addresses: Many[str] = ()
+    addresses: tuple[str, ...] = ()
     """With prefix length: ``192.168.100.10/24``. IPv4 and IPv6."""
 
 
-class Route(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Route:
     """The way that packets to a peer take."""
 
     interface: str
@@ -114,15 +112,17 @@ class Route(_Part):
     gateway: str | None = None
 
 
-class Fabric(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
     """RDMA devices, network interfaces, routes to the peers asked for (None: no route)."""
 
-    devices: Many[Device] = ()
-    interfaces: Many[Interface] = ()
-    routes: Mapping[str, Route | None] = Field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+    routes: Mapping[str, Route | None] = field(default_factory=dict)
 
 
-class Disk(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Disk:
     """The file system that holds a path, or would hold it."""
 
     path: str
@@ -135,7 +135,8 @@ class Disk(_Part):
     """st_dev: equal numbers are one file system."""
 
 
-class File(_Part):
+@dataclass(frozen=True, kw_only=True)
+class File:
     """A regular file."""
 
     size: int
@@ -145,7 +146,8 @@ class File(_Part):
     sha256: str
 
 
-class Container(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Container:
     """A container that carries our labels or was named in the request."""
 
     id: str
@@ -155,7 +157,7 @@ class Container(_Part):
     image_id: str
     state: str
     """``created``, ``running``, ``paused``, ``restarting``, ``removing``, ``exited``, ``dead``."""
-    labels: Mapping[str, str] = Field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     exit_code: int | None = None
     """None while it runs or before its first start."""
     oom_killed: bool = False
@@ -171,17 +173,19 @@ class Container(_Part):
         return self.state == "running"
 
 
-class Image(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Image:
     """A local image."""
 
     id: str
-    digests: Many[str] = ()
+    digests: tuple[str, ...] = ()
     """Repo digests: ``name@sha256:...``; empty for an image that was built or loaded."""
-    labels: Mapping[str, str] = Field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     size: int = 0
 
 
-class Docker(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Docker:
     """The Docker engine."""
 
     version: str
@@ -191,13 +195,14 @@ class Docker(_Part):
     snapshotter: bool = False
     """Images are in containerd's store, where an image id can be a manifest digest."""
     cgroup_version: str | None = None
-    runtimes: Many[str] = ()
+    runtimes: tuple[str, ...] = ()
     default_runtime: str | None = None
-    containers: Many[Container] = ()
-    images: Mapping[str, Image | None] = Field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    images: Mapping[str, Image | None] = field(default_factory=dict)
 
 
-class GpuDevice(_Part):
+@dataclass(frozen=True, kw_only=True)
+class GpuDevice:
     """A GPU, by nvidia-smi; None where it says ``[N/A]``."""
 
     name: str
@@ -208,7 +213,8 @@ class GpuDevice(_Part):
     clock_mhz: float | None = None
 
 
-class GpuProcess(_Part):
+@dataclass(frozen=True, kw_only=True)
+class GpuProcess:
     """A process that holds GPU memory."""
 
     pid: int
@@ -216,14 +222,16 @@ class GpuProcess(_Part):
     used_bytes: int | None = None
 
 
-class Gpu(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
     """What nvidia-smi says. Asked for only by ``gpu: true``."""
 
-    devices: Many[GpuDevice] = ()
-    processes: Many[GpuProcess] = ()
+    devices: tuple[GpuDevice, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
 
 
-class Weights(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Weights:
     """The files of the checkpoint, by the ledger of verified files."""
 
     directory: str
@@ -233,10 +241,10 @@ class Weights(_Part):
     verified_bytes: int
     bytes: int
     """Present, verified or not; partial files count with what they have."""
-    missing: Many[str] = ()
-    wrong: Many[str] = ()
+    missing: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
     """Of another size, or known to have another hash."""
-    unverified: Many[str] = ()
+    unverified: tuple[str, ...] = ()
     """Of the right size, but never hashed, or changed since: they must be hashed before use."""
 
     @property
@@ -244,18 +252,20 @@ class Weights(_Part):
         return self.exists and not (self.missing or self.wrong or self.unverified)
 
 
-class Port(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Port:
     """A TCP port of the node."""
 
     listening: bool
-    addresses: Many[str] = ()
+    addresses: tuple[str, ...] = ()
     uid: int | None = None
     pid: int | None = None
     """None when the listener belongs to another user."""
     process: str | None = None
 
 
-class Document(_Part):
+@dataclass(frozen=True, kw_only=True)
+class Document:
     """One node, observed."""
 
     version: int
@@ -273,7 +283,7 @@ class Document(_Part):
     gpu: Gpu | None = None
     weights: Weights | None = None
     ports: Mapping[str, Port] | None = None
-    errors: Mapping[str, str] = Field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
     """Section, or ``section:item``, to what went wrong."""
 
     def error(self, section: str, item: str | None = None) -> str | None:
@@ -290,13 +300,9 @@ class Document(_Part):
 def parse_document(raw: Mapping[str, Any], *, node: str | None = None) -> Document:
     """The typed form of a probe's answer. Raises UnreachableError (unknown) when it is none."""
     try:
-        document = Document.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UnreachableError(
-            "The node's answer can't be read.", node=node, cause=f"{where}: {first['msg']}"
-        ) from error
+        document = decode(Document, dict(raw))
+    except NotOfTypeError as error:
+        raise UnreachableError("The node's answer can't be read.", node=node, cause=str(error)) from error
     if document.version != VERSION:
         raise UnreachableError(
             "The node's answer can't be read.",

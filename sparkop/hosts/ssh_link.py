@@ -101,7 +101,7 @@ def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connec
         connect_kwargs={
             "sock": sock,
             "auth_strategy": Authentication(options),
-            "timeout": options.connect_timeout,
+            "timeout": 2 * options.connect_timeout,  # of the whole handshake, its first line included
             "banner_timeout": options.connect_timeout,
             "auth_timeout": options.connect_timeout,
             "channel_timeout": CHANNEL_TIMEOUT,
@@ -195,7 +195,7 @@ def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
         return f"{place} did not answer in time", "Check that the node is on, and the network between."
     if isinstance(error, paramiko.ChannelException):
         return f"the jump host could not reach {place} ({error.text})", "Check the jump host."
-    if "banner" in str(error):
+    if "banner" in str(error) or "No existing session" in str(error):
         return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
     return f"{place}: {error or type(error).__name__}", "Try `ssh -v` to the same host."
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 
 def gpu(timeout: float) -> dict[str, Any]:
     """nvidia-smi, both questions at once. On a GB10 many fields print ``[N/A]``: normal."""
+    import subprocess  # a probe without this question does not pay for it
+
     asked = (
         "--query-gpu=name,driver_version,utilization.gpu,power.draw,temperature.gpu,clocks.gr",
         "--query-compute-apps=pid,process_name,used_memory",
