@@ -11,8 +11,9 @@ _INT = re.compile(r"[-+]?[0-9]+\Z")
 _OTHER_INT = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
-_WORDS_1_1 = re.compile(r"(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)\Z")
+_WORDS_1_1 = re.compile(r"(y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF)\Z")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+\Z")
+_BINARY = re.compile(r"[-+]?0b[01_]+\Z")
 _UNDERSCORES = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?\Z")
 _SEXAGESIMAL = re.compile(r"[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z")
 _TRUE = {"true", "True", "TRUE"}
@@ -47,7 +48,7 @@ def trap_of(raw: str) -> tuple[str, str | None] | None:
     None when it is fine.
     """
     if _WORDS_1_1.match(raw):
-        word = "true" if raw.lower() in ("yes", "on") else "false"
+        word = "true" if raw.lower() in ("y", "yes", "on") else "false"
         return f"{raw} is a truth value in YAML 1.1 and text in YAML 1.2", word
     if _LEADING_ZERO.match(raw):
         digits = raw.replace("_", "").lstrip("+-0") or "0"
@@ -58,6 +59,9 @@ def trap_of(raw: str) -> tuple[str, str | None] | None:
             f"{raw} is a number in YAML 1.1 and text in YAML 1.2",
             raw.replace("_", ""),
         )
+    if _BINARY.match(raw):
+        number = int(raw.replace("_", "") + "0", 2) // 2
+        return f"{raw} is a number in YAML 1.1 and text in YAML 1.2", str(number)
     if _SEXAGESIMAL.match(raw):
         return f"{raw} is a number in base 60 in YAML 1.1 and text in YAML 1.2", None
     if _INFINITE.match(raw) or (_FLOAT.match(raw) and math.isinf(float(raw))):

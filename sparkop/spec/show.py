@@ -12,7 +12,10 @@ from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceN
 if TYPE_CHECKING:
     from sparkop.spec.load import LoadedSpec
 
+_PLAIN = re.compile(r"(~/|[A-Za-z0-9_/.])([-A-Za-z0-9_/.@+=~:() ]*[-A-Za-z0-9_/.@+=~()])?\Z")
+_PLAIN_BLOCK = re.compile(_PLAIN.pattern.replace("@+", "@+,"))
 _DATE_1_1 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
+_NUMBER_1_1 = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|[.0-9][0-9_.]*([eE][-+]?[0-9]+)?)\Z")
 _WIDEST_COLUMN = 60
 """Comments stand at most this far right; longer lines push theirs."""
 
@@ -87,22 +90,15 @@ def yaml_scalar(text: str, *, block: bool = False) -> str:
 
     ``block``: it stands outside brackets and braces, where commas are text.
     """
-    safe = (
-        text
-        and text.isprintable()
-        and text.strip() == text
+    plain = (
+        (_PLAIN_BLOCK if block else _PLAIN).match(text) is not None
+        and ": " not in text
         and isinstance(resolve(text), str)
         and trap_of(text) is None
         and not _DATE_1_1.match(text)
-        and text[0] not in "!&*-?:,[]{}#|>@`\"'%="
-        and not any(each in text for each in (": ", " #", "\n"))
-        and not text.endswith(":")
-        and (block or not set(text) & set("[]{},"))
-        and not text.startswith(("<<", "---", "...", "~"))
+        and (not _NUMBER_1_1.match(text) or text.count(".") > 1)
     )
-    if safe or (text.startswith("~/") and text.isprintable() and not set(text) & set("[]{},#:")):
-        return text
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return text if plain else '"' + "".join(map(_escaped, text)) + '"'
 
 
 def _escaped(character: str) -> str:
