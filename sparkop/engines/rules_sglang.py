@@ -45,7 +45,7 @@ class Asked:
 
     @property
     def chunk(self) -> tuple[int | None, Path]:
-        return self.number("--chunked-prefill-size", self.engine.chunked_prefill, "chunkedPrefill")
+        return self.number("--chunked-prefill-size", self.engine.chunked_prefill_size, "chunkedPrefillSize")
 
     @property
     def draft(self) -> tuple[int | None, Path]:
@@ -220,7 +220,7 @@ RULES = (
         "SGLang, QSA models",
         "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
         "B10, B11",
-        "engine.chunkedPrefill of at most 1024",
+        "engine.chunkedPrefillSize of at most 1024",
         _sglang(_chunk),
     ),
     Rule(

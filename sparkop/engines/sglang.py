@@ -63,7 +63,7 @@ class Sglang(EngineTemplate):
             *flag("--tp-size", derived.tensor_parallel(spec)),
             *_model(engine),
             *flag("--mem-fraction-static", spec.memory.gpu_fraction),
-            *flag("--chunked-prefill-size", engine.chunked_prefill),
+            *flag("--chunked-prefill-size", engine.chunked_prefill_size),
             *flag("--max-running-requests", engine.max_requests),
             *flag("--context-length", engine.context),
             *_speculative(engine),

@@ -139,7 +139,7 @@ class SglangEngine(EngineSettings):
     max_requests: int | None = setting(
         None, "Requests at a time.", flag="--max-running-requests", recipe="B: MAX_RUNNING_REQUESTS", ge=1
     )
-    chunked_prefill: int | None = setting(
+    chunked_prefill_size: int | None = setting(
         None,
         "Tokens of one piece of a prompt.",
         flag="--chunked-prefill-size",

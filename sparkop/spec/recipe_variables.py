@@ -127,7 +127,7 @@ B = (
     ),
     Variable("MEM_FRACTION_STATIC", "memory.gpuFraction", Form.NUMBER),
     Variable("CONTEXT_LENGTH", "engine.context", Form.INTEGER),
-    Variable("CHUNKED_PREFILL_SIZE", "engine.chunkedPrefill", Form.INTEGER),
+    Variable("CHUNKED_PREFILL_SIZE", "engine.chunkedPrefillSize", Form.INTEGER),
     Variable("MAX_RUNNING_REQUESTS", "engine.maxRequests", Form.INTEGER),
     Variable("SPEC_STEPS", "engine.speculative.steps", Form.INTEGER),
     Variable("SPEC_TOPK", "engine.speculative.topK", Form.INTEGER),

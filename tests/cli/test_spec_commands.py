@@ -67,10 +67,10 @@ def test_validate_with_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_rule_refuses_until_it_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """B10: refused with the reason and the way to override; then only told."""
     [path] = [path for path in SHIPPED if path.stem == "qwen3.8-flash-next"]
-    arguments = ["validate", str(path), "--set", "engine.chunkedPrefill=4096"]
+    arguments = ["validate", str(path), "--set", "engine.chunkedPrefillSize=4096"]
     assert run(arguments) == 65
     err = capsys.readouterr().err
-    assert "--set:1:23: engine.chunkedPrefill:" in err
+    assert "--set:1:27: engine.chunkedPrefillSize:" in err
     assert "[sglang.chunk]" in err
     assert "rules.override: [{id: sglang.chunk, reason: ...}]" in err
     override = "rules: {override: [{id: sglang.chunk, reason: measured on a spare machine}]}\n"

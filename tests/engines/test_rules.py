@@ -17,7 +17,7 @@ REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
     ("sglang.load-format-dummy", {"engine.extraArgs": ["--load_format=dummy"]}, "150 GB"),
     ("sglang.ple-on-gpu", {"engine.pleOffload": False}, "26 GB"),
     ("sglang.ple-on-gpu", {"engine.extraArgs": ["--no-ple-offload-embedding"]}, "26 GB"),
-    ("sglang.chunk", {"engine.chunkedPrefill": 4096}, "4096"),
+    ("sglang.chunk", {"engine.chunkedPrefillSize": 4096}, "4096"),
     ("sglang.chunk", {"engine.extraArgs": ["--chunked-prefill-size", "2048"]}, "2048"),
     (
         "sglang.expandable-segments",
@@ -86,7 +86,7 @@ def test_refused_with_id_reason_and_remedy(
     ("rule", "changes"),
     [
         ("sglang.load-format-dummy", {"engine.extraArgs": ["--load-format", "auto"]}),
-        ("sglang.chunk", {"engine.context": 262144, "engine.chunkedPrefill": 4096}),
+        ("sglang.chunk", {"engine.context": 262144, "engine.chunkedPrefillSize": 4096}),
         ("sglang.rows", {"engine.maxRequests": 32}),
         (
             "sglang.expandable-segments",
@@ -128,7 +128,7 @@ def test_cpus_that_a_node_has_not_are_refused_once_it_was_read() -> None:
 
 def test_override_sets_a_rule_aside_and_keeps_it_in_sight() -> None:
     reason = "measured on our machines with 20 GB to spare"
-    changes = {"engine.chunkedPrefill": 2048, "rules.override": [{"id": "sglang.chunk", "reason": reason}]}
+    changes = {"engine.chunkedPrefillSize": 2048, "rules.override": [{"id": "sglang.chunk", "reason": reason}]}
     findings = check(spec(RECIPE_B, changes))
     assert refusals(findings) == []
     (kept,) = [each for each in findings if each.rule.id == "sglang.chunk"]

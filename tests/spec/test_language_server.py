@@ -141,7 +141,7 @@ def test_keys_are_completed_with_their_meaning(server: LanguageServer) -> None:
 
 def test_keys_of_the_chosen_engine_are_completed(server: LanguageServer) -> None:
     found = _labels(server, "engine.yaml", MINIMAL.replace("kind: vllm", "kind: sglang\n  |"))
-    assert "chunkedPrefill" in found
+    assert "chunkedPrefillSize" in found
     assert "mamba" in found
 
 
