@@ -11,6 +11,7 @@ Request (all but ``nonce`` may be left out)::
      "contents": ["path"],         # returned as base64: never part of what is recorded
      "disk": ["path"], "tools": ["rsync"],
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
+     "deep": false,                # hash the weights instead of believing the ledger: minutes
      "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false, "timeout": 5.0}
 
@@ -61,7 +62,7 @@ class Probe:
             "files": lambda: self.each("files", lambda path: file_fact(self.path(path))),
             "contents": lambda: self.each("contents", lambda path: contents(self.path(path))),
             "state": self.state,
-            "weights": lambda: weights(self.request["weights"], self.ledger()),
+            "weights": self.weights,
             "ports": lambda: network.ports(self.asked("ports")),
         }
         beside: dict[str, Callable[[], Json]] = {
@@ -128,6 +129,11 @@ class Probe:
                 except Exception as error:
                     self.errors["state:%s" % name] = wire.describe(error)
         return found
+
+    def weights(self) -> dict[str, Any]:
+        if self.request.get("deep"):
+            return weights(self.request["weights"], None)
+        return weights(self.request["weights"], self.ledger())
 
     def ledger(self) -> dict[str, Any]:
         """Verified files by real path, as node/transfer keeps them. A broken ledger proves nothing."""
@@ -265,8 +271,11 @@ def whole(stream: BinaryIO, path: str, size: int) -> bytes:
     return stream.read(LARGEST_FILE)
 
 
-def weights(wanted: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
-    """Compare the wanted files with the ledger by stat alone. Size is never taken for proof."""
+def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, Any]:
+    """Compare the wanted files with the ledger by stat alone. Size is never taken for proof.
+
+    Without a ledger every file of the right size is hashed, several at a time.
+    """
     directory = os.path.realpath(wire.expand(wanted["directory"]))
     found: dict[str, Any] = {
         "directory": directory,
@@ -276,7 +285,10 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
         "bytes": 0,
     }
     lists: dict[str, list[str]] = {"missing": [], "wrong": [], "unverified": []}
-    for file in wanted.get("files") or ():
+    files = wanted.get("files") or ()
+    if ledger is None:
+        ledger = hashed(directory, files)
+    for file in files:
         path = os.path.realpath(os.path.join(directory, file["path"]))
         try:
             facts = os.stat(path)
@@ -294,20 +306,67 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
-    """``verified``, ``wrong`` or ``unverified``."""
-    if file.get("size") is not None and facts.st_size != file["size"]:
-        return "wrong"
-    if not stat.S_ISREG(facts.st_mode):
-        return "wrong"
-    now = {
+def hashed(directory: str, files: Any) -> dict[str, Any]:
+    """What a ledger would hold had each of these files just been hashed; unreadable ones are left out."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(file: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        path = os.path.realpath(os.path.join(directory, file["path"]))
+        try:
+            facts = os.stat(path)
+            if facts.st_size != file.get("size") or not stat.S_ISREG(facts.st_mode):
+                return path, None
+            return path, {**stamp(facts), **hashes(path, file)}
+        except OSError:
+            return path, None
+
+    with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+        return {path: entry for path, entry in pool.map(one, files) if entry is not None}
+
+
+def hashes(path: str, file: dict[str, Any]) -> dict[str, str]:
+    """The kind of hash that the file is known by, of its bytes. Their pages are dropped from the cache."""
+    import hashlib
+
+    whole = hashlib.sha1(b"blob %d\0" % file["size"]) if file.get("git") else hashlib.sha256()
+    buffer = memoryview(bytearray(1 << 20))
+    pieces = []
+    with open(path, "rb", buffering=0) as stream:
+        for size in [size for size, _ in file.get("parts") or ()] or [file["size"]]:
+            piece = whole.copy()
+            left = size
+            while left:
+                count = stream.readinto(buffer[: min(left, len(buffer))])
+                if not count:
+                    break
+                piece.update(buffer[:count])
+                left -= count
+            pieces.append(piece.hexdigest())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.get("pieces"):
+        same = pieces == [value for _, value in file["parts"]]
+        return {"pieces": file["pieces"] if same else "other parts"}
+    return {"git" if file.get("git") else "sha256": pieces[0]}
+
+
+def stamp(facts: os.stat_result) -> dict[str, int]:
+    """What tells that a file is still the one that was hashed."""
+    return {
         "device": facts.st_dev,
         "inode": facts.st_ino,
         "size": facts.st_size,
         "mtime_ns": facts.st_mtime_ns,
         "ctime_ns": facts.st_ctime_ns,
     }
-    if not isinstance(entry, dict) or any(entry.get(key) != value for key, value in now.items()):
+
+
+def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
+    """``verified``, ``wrong`` or ``unverified``."""
+    if file.get("size") is not None and facts.st_size != file["size"]:
+        return "wrong"
+    if not stat.S_ISREG(facts.st_mode):
+        return "wrong"
+    if not isinstance(entry, dict) or any(entry.get(key) != value for key, value in stamp(facts).items()):
         return "unverified"
     asked = {kind: file[kind] for kind in HASHES if file.get(kind)}
     known = {kind: entry[kind] for kind in asked if entry.get(kind)}

@@ -25,6 +25,8 @@ from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 MOST_THREADS = 64
+DEEP_TIMEOUT = 4 * 3600.0
+"""Seconds that a node gets to hash its weights; 470 GB take 47 to 94 s of a Spark's own disk."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def observe(
     outside = {resource.kind: resource.prepare(spec) for resource in resources}
     requests = {node.name: probe_request(spec, node.name, outside, resources) for node in spec.nodes}
     if deep:
+        timeout = max(timeout, DEEP_TIMEOUT)
         for request in requests.values():
             request["deep"] = True
     with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="probe") as pool:

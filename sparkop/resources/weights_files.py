@@ -23,7 +23,6 @@ class Checkpoint:
     files: tuple[File, ...] = ()
     error: SparkopError | None = None
     """Why the hub's list is not known."""
-    deep: bool = False
 
     @property
     def revision(self) -> str | None:
@@ -113,7 +112,10 @@ def _check_manifest(files: Mapping[str, File], repository: Repository, weights: 
 def probe_file(file: File) -> dict[str, Any]:
     """As the probe's request has it."""
     name, value = file.wanted
-    return {"path": file.path, "size": file.size, name: value}
+    document = {"path": file.path, "size": file.size, name: value}
+    if name == "pieces":
+        document["parts"] = [[part.size, part.sha256] for part in file.parts]
+    return document
 
 
 def job_file(file: File) -> dict[str, Any]:
