@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparkop.spec.advice import as_number, elsewhere, habit, how_to_quote, missing_blank, other_word
 from sparkop.spec.fields import (
     Field,
     choices,
-    every_field,
     field_at,
     keys_at,
     kinds_of,
@@ -18,6 +18,7 @@ from sparkop.spec.fields import (
 )
 from sparkop.spec.problems import Problem, is_secret
 from sparkop.spec.scalars import shown
+from sparkop.spec.show import yaml_scalar
 from sparkop.spec.suggest import nearest, nearest_name
 from sparkop.spec.traps import reads_as
 from sparkop.spec.tree import (
@@ -52,17 +53,29 @@ def explain_errors(errors: Sequence[Any], root: Node) -> list[Problem]:
             name = nearest_name(str(path[-1]), [field.key for field in keys_at(path[:-1], root)])
             if name is not None:
                 renamed.add((*path[:-1], name))
+    missing = _missing_keys(errors, renamed, root)
+    problems += [_missing(parent, keys, root) for parent, keys in missing.items()]
     for error in errors:
         path = tree_path(root, error["loc"])
         if error["loc"][-1:] == ("[key]",):
             problems.append(_bad_key(error, path, root))
             continue
-        if error["type"] == "missing" and path in renamed:
+        if error["type"] == "missing":
             continue
         if error["type"] == "too_short" and _counts_only_valid(error, path, root):
             continue
         problems.append(_explain(error, path, root))
     return problems
+
+
+def _missing_keys(errors: Sequence[Any], renamed: set[Path], root: Node) -> dict[Path, list[str]]:
+    """By mapping: what it needs and has not, and what was not just misspelt."""
+    missing: dict[Path, list[str]] = {}
+    for error in errors:
+        path = tree_path(root, error["loc"])
+        if error["type"] == "missing" and path not in renamed:
+            missing.setdefault(path[:-1], []).append(str(path[-1]))
+    return missing
 
 
 def _bad_key(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
@@ -104,8 +117,6 @@ def tree_path(root: Node, location: Sequence[str | int]) -> Path:
 def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
     kind = error["type"]
     context = error.get("ctx") or {}
-    if kind == "missing":
-        return _missing(path, root)
     if kind == "extra_forbidden":
         return _unknown_key(path, root)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -160,10 +171,17 @@ def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
     return _problem(found, path, _plain_words(error["msg"]), accepted=_accepted(field))
 
 
-def _missing(path: Path, root: Node) -> Problem:
-    parent = follow(root, path[:-1])
+def _missing(path: Path, keys: Sequence[str], root: Node) -> Problem:
+    """What the mapping at ``path`` lacks."""
+    parent = follow(root, path)
+    subject = "" if path else "the spec "
+    if len(keys) > 1:
+        asked = f"sparkop explain {_without_indexes(path)}" if path else "sparkop init writes a whole spec"
+        message = f"{subject}needs the keys {', '.join(keys)}"
+        return Problem(parent.key, message, path, suggestion=asked, defined=parent.defined)
+    path = (*path, keys[0])
     field = field_at(path, root)
-    message = f"needs the key {path[-1]}" if path[:-1] else f"the spec needs the key {path[-1]}"
+    message = f"{subject}needs the key {path[-1]}"
     described = field.description if field is not None else None
     example = _example(field) if field is not None else None
     return Problem(
@@ -184,7 +202,7 @@ def _unknown_key(path: Path, root: Node) -> Problem:
     found = follow(root, path)
     key = str(path[-1])
     keys = [field.key for field in keys_at(path[:-1], root)]
-    suggestion = nearest(key, keys) or _elsewhere(key, path) or _colon(key)
+    suggestion = other_word(key, keys) or nearest(key, keys) or elsewhere(key, path) or missing_blank(key)
     where = f"{show_path(path[:-1])} has" if path[:-1] else "a spec has"
     return Problem(
         found.key,
@@ -200,26 +218,6 @@ def _list_of_keys(keys: Sequence[str], path: Path, suggestion: str | None) -> st
     if len(keys) <= _MANY_KEYS:
         return ", ".join(keys) or None
     return None if suggestion else f"{len(keys)} keys: sparkop explain {show_path(path)}"
-
-
-def _elsewhere(key: str, path: Path) -> str | None:
-    """The key stands in another section, or is a variable of a recipe."""
-    for field in every_field():
-        names = re.split(r"[:;,\s]+", field.about("recipe") or "")
-        if key.isupper() and key in names:
-            return f"the recipe's {key} is {show_path(field.path)} here"
-    for field in every_field():
-        if field.key == key and field.path[:-1] != tuple(step for step in path[:-1] if isinstance(step, str)):
-            return f"did you mean {show_path(field.path)}?"
-    flag = "--" + re.sub(r"[_-]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key.lstrip("-"))).lower()
-    for field in every_field():
-        if flag in re.split(r"[,\s]+", field.about("flag") or ""):
-            return f"the flag {flag} is {show_path(field.path)} here"
-    return None
-
-
-def _colon(key: str) -> str | None:
-    return "is a blank missing after the colon?" if re.match(r"^[A-Za-z]\w*:\S", key) else None
 
 
 def _kind(path: Path, root: Node) -> Problem:
@@ -279,19 +277,8 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
     elif "true | false" in wanted and node.raw in ("0", "1"):
         suggestion = f"write {'true' if node.raw == '1' else 'false'}"
     elif isinstance(node.value, str):
-        suggestion = _as_number(node.value) if "number" in wanted else None
+        suggestion = as_number(node.value) if "number" in wanted else None
     return _problem(found, path, f"must be {_article(wanted)}, not {_what(node)}", suggestion=suggestion)
-
-
-def _as_number(text: str) -> str | None:
-    """What was probably meant by a text where a number belongs."""
-    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*%", text):
-        return f"write {float(percent[1]) / 100:g}"
-    if re.fullmatch(r"[0-9]{1,3}([,' ][0-9]{3})+", text):
-        return f"write {re.sub('[^0-9]', '', text)}"
-    if number := re.fullmatch(r"([0-9]+)\s*[A-Za-z]+", text):
-        return f"the number alone: {number[1]}"
-    return None
 
 
 def _article(words: str) -> str:
@@ -302,11 +289,14 @@ def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
     node = found.node
     wanted = field.value if field is not None else "something else"
     if field is not None and takes_only_text(field.annotation) and not isinstance(node, Scalar):
-        return _problem(found, path, f"is read as {_what(node)}; text is wanted", suggestion=_quote(node))
+        return _problem(
+            found, path, f"is read as {_what(node)}; text is wanted", suggestion=how_to_quote(node)
+        )
     suggestion = None
     if isinstance(node, Scalar) and wanted.startswith("list"):
-        suggestion = f"write it as a list: [{shown(node)}]"
-    elif isinstance(node, SequenceNode) and wanted == "mapping":
+        words = [yaml_scalar(word) for word in re.split(r"[,\s]+", shown(node)) if word]
+        suggestion = f"write it as a list: [{', '.join(words)}]"
+    elif isinstance(node, SequenceNode) and wanted.startswith("mapping"):
         suggestion = "no hyphens here: write `key: value` lines"
     elif field is not None and isinstance(node, MappingNode) and wanted.startswith("list"):
         suggestion = "each item begins with a hyphen and a blank"
@@ -315,21 +305,9 @@ def _wrong_shape(field: Field | None, found: Found, path: Path) -> Problem:
         found,
         path,
         f"must be {_article(wanted)}, not {_what(node)}",
-        accepted=("keys " + ", ".join(keys)) if keys else None,
+        accepted=_list_of_keys(keys, path, None) if keys else None,
         suggestion=suggestion,
     )
-
-
-def _quote(node: Node) -> str:
-    """How the text of a mapping or list that should have been text is written."""
-    place = node.place
-    text = place.text[place.column - 1 : place.end - 1].rstrip()
-    if text.startswith(("{", "[")) and text.endswith(("}", "]")):
-        quoted = text.replace("'", "''")
-        return f"quote it: '{quoted}'"
-    if ": " in text:
-        return "a colon with a blank after it makes a mapping: put the whole item in quotes"
-    return "put it in quotes"
 
 
 def _what(node: Node) -> str:
@@ -389,6 +367,7 @@ def _problem(
     suggestion: str | None = None,
 ) -> Problem:
     message = hide_secret(message, path, found.node)
+    suggestion = suggestion or habit(found.node, message)
     return Problem(
         found.place,
         message,

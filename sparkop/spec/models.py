@@ -99,7 +99,8 @@ class WeightsSpec(SpecModel):
 class BuildSpec(SpecModel):
     """An image built on every node."""
 
-    context: FilePath = Field(
+    context: str = Field(
+        min_length=1,
         description="Build context: a folder beside the spec, or a name of a context that sparkop ships.",
         json_schema_extra=about(example="qwen38-sm121"),
     )

@@ -12,7 +12,7 @@ from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceN
 if TYPE_CHECKING:
     from sparkop.spec.load import LoadedSpec
 
-_PLAIN = re.compile(r"(~/|[A-Za-z0-9_/.])([-A-Za-z0-9_/.@+=~:() ]*[-A-Za-z0-9_/.@+=~()])?\Z")
+_PLAIN = re.compile(r"(~/|--[a-z]|[A-Za-z0-9_/.])([-A-Za-z0-9_/.@+=~:() ]*[-A-Za-z0-9_/.@+=~()])?\Z")
 _PLAIN_BLOCK = re.compile(_PLAIN.pattern.replace("@+", "@+,"))
 _DATE_1_1 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
 _NUMBER_1_1 = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|[.0-9][0-9_.]*([eE][-+]?[0-9]+)?)\Z")

@@ -21,11 +21,15 @@ def _path(value: str) -> str:
         raise PydanticCustomError(
             "path", "{message}", {"message": "~user is not expanded: write ~/... or the whole path"}
         )
+    if not value.startswith(("/", "~")):
+        raise PydanticCustomError(
+            "path", "{message}", {"message": "a path on a node begins with / or ~/ (its home folder)"}
+        )
     return value
 
 
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(_path)]
-"""A path on a node. ``~`` is the home folder there; no other expansion."""
+"""An absolute path on a node. ``~`` is the home folder there; no other expansion."""
 
 Glob = Annotated[str, Field(min_length=1)]
 """A pattern of file names, ``*`` also matches slashes, as in the hub client."""

@@ -90,6 +90,11 @@ def _unreadable(source: Source) -> list[Problem]:
                 _at(source, number, column, column + 1, f"a control character ({code}) is no YAML")
             )
         indent = re.match(r"[ ]*\t[ \t]*(?=[^\s#])", each)
+        odd = re.match("[ \t]*([\u00a0\u2007\u202f\u200b\u3000\ufeff])", each)
+        if odd:
+            code = f"U+{ord(odd[1]):04X}"
+            message = f"indentation has a blank that is none to YAML ({code}): use blanks"
+            problems.append(_at(source, number, odd.start(1) + 1, odd.end(1) + 1, message))
         if indent and not _inside_block_text(source.lines, number):
             problems.append(
                 _at(
