@@ -92,7 +92,7 @@ def _ask_nodes(text: str) -> dict[int, Found]:
     spec = load_text(text).spec
     found: dict[int, Found] = {}
     with readable_nodes(spec) as hosts:
-        observed = observe(spec, hosts, canary=False).observed
+        observed = observe(spec, hosts, canary=False, resources=()).observed
     for index, node in enumerate(spec.nodes):
         document = observed.documents.get(node.name)
         if document is None or document.machine is None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from sparkop.cli import run
+from sparkop.hosts.simulated import SimulatedHost
+from sparkop.hosts.simulated_node import World
 from sparkop.spec.load import load_text
 from sparkop.views.console import out, talk
 from tests.spec.corpus import BAD, bad_specs
@@ -152,3 +157,28 @@ def _sparkop(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
     )
+
+
+def test_init_takes_names_and_fabric_from_nodes_that_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    hosts = {name: SimulatedHost(world.add(name)) for name in ("spark-1", "spark-2")}
+    monkeypatch.setattr("sparkop.reconcile.nodes.readable_nodes", lambda spec: nullcontext(hosts))
+    assert run([*INIT, "--recipe", "deepseek-v4.1-flash", "--detect"]) == 0
+    text = capsys.readouterr().out
+    assert len(load_text(text).spec.nodes) == 2
+    assert (
+        len([line for line in text.splitlines() if re.match(r"# \S+: fabric [\d.]+ on \S+, devices ", line)])
+        == 2
+    )
+
+
+def test_init_leaves_out_nodes_that_do_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """A real probe of this machine, and a port where nothing listens."""
+    nodes = ["--head", "local", "--worker", "nobody@127.0.0.1:1"]
+    assert run(["init", *nodes, "--recipe", "qwen3.8-flash-next", "--detect"]) == 0
+    text, err = capsys.readouterr()
+    assert load_text(text).spec.head.name == platform.node().split(".")[0]
+    assert "spark-2: not read" in err
+    assert "refused the connection" in err
