@@ -186,13 +186,13 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Docker:
-    """The Docker engine."""
+    """The Docker engine. Its settings (``root`` to ``default_runtime``) are told when ``engine`` asks for them."""
 
     version: str
     api_version: str
     root: str | None = None
     driver: str | None = None
-    snapshotter: bool = False
+    snapshotter: bool | None = None
     """Images are in containerd's store, where an image id can be a manifest digest."""
     cgroup_version: str | None = None
     runtimes: tuple[str, ...] = ()

@@ -120,15 +120,18 @@ def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:
         if c.spec.name in names or any(carries(dict(c.spec.labels), label) for label in labels)
     ]
     images = {reference: node.images.get(reference) for reference in request.get("images") or ()}
-    return {
-        "version": "29.2.1",
-        "api_version": "1.53",
+    settings = {
         "root": "/var/lib/docker",
         "driver": "overlay2",
         "snapshotter": False,
         "cgroup_version": "2",
         "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],
         "default_runtime": "runc",
+    }
+    return {
+        "version": "29.2.1",
+        "api_version": "1.53",
+        **(settings if request.get("engine") else {}),
         "containers": [_container(c) for c in ours],
         "images": {
             reference: i and {"id": i.id, "digests": list(i.digests), "labels": i.labels, "size": i.size}

@@ -5,7 +5,6 @@ Stdlib-only, Python 3.8 or newer.
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Iterator
 
 from . import wire
@@ -16,44 +15,32 @@ Json = Any
 def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dict[str, Any]:
     """The document's ``docker``. Parts that fail go to ``errors`` as ``docker:part``.
 
-    Raises OSError when there is no engine, or none that answers.
+    Raises OSError when there is no engine, or none that answers. The engine's settings are read only when
+    ``engine`` asks for them: for those the engine starts programs, which takes longer than all the rest.
     """
     engine = wire.Engine(timeout=timeout)
-    info: dict[str, Any] = {}
-
-    def ask_info() -> None:  # the slowest call of all
-        try:
-            info.update(engine.json("GET", "/info"))
-        except Exception as error:
-            errors["docker:info"] = wire.describe(error)
-
-    asking = threading.Thread(target=ask_info, daemon=True)
-    asking.start()
-    try:
-        version = engine.json("GET", "/version")
-    except OSError:
-        asking.join()
-        errors.pop("docker:info", None)  # there is one cause: no engine answers
-        raise
+    listed = engine.json("GET", "/containers/json?all=1")
+    labels, names = request.get("labels") or (), set(request.get("containers") or ())
     found = {
-        "version": version.get("Version"),
-        "api_version": version.get("ApiVersion"),
-        "containers": containers(
-            engine, request.get("labels") or (), set(request.get("containers") or ()), errors
-        ),
+        "version": engine.version,
+        "api_version": engine.api_version,
+        "containers": containers(engine, listed, labels, names, errors),
         "images": images(engine, request.get("images") or (), errors),
     }
-    asking.join()
-    found.update(settings(info))
+    if request.get("engine"):
+        try:
+            found.update(settings(engine.json("GET", "/info")))
+        except (OSError, ValueError, wire.EngineError) as error:
+            errors["docker:engine"] = wire.describe(error)
     return found
 
 
-def containers(engine: wire.Engine, labels: Any, names: set[str], errors: dict[str, str]) -> list[Json]:
+def containers(
+    engine: wire.Engine, listed: Json, labels: Any, names: set[str], errors: dict[str, str]
+) -> list[Json]:
     """Containers that carry any of the labels or have one of the names."""
-    if not labels and not names:
-        return []
     ours = []
-    for entry in engine.json("GET", "/containers/json?all=1"):
+    for entry in listed:
         carried = entry.get("Labels") or {}
         called = {name.lstrip("/") for name in entry.get("Names") or ()}
         if called & names or any(carries(carried, label) for label in labels):

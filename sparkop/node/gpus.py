@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+QUESTIONS = (
+    "--query-gpu=name,driver_version,utilization.gpu,power.draw,temperature.gpu,clocks.gr",
+    "--query-compute-apps=pid,process_name,used_memory",
+)
 
-def gpu(timeout: float) -> dict[str, Any]:
-    """nvidia-smi, both questions at once. On a GB10 many fields print ``[N/A]``: normal."""
+
+def ask() -> list[Any]:
+    """Start nvidia-smi for both questions; what else there is to read is read meanwhile."""
     import subprocess  # a probe without this question does not pay for it
 
-    asked = (
-        "--query-gpu=name,driver_version,utilization.gpu,power.draw,temperature.gpu,clocks.gr",
-        "--query-compute-apps=pid,process_name,used_memory",
-    )
-    running = [
+    return [
         subprocess.Popen(
-            ["nvidia-smi", query, "--format=csv,noheader,nounits"],
+            ["nvidia-smi", question, "--format=csv,noheader,nounits"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             universal_newlines=True,
         )
-        for query in asked
+        for question in QUESTIONS
     ]
+
+
+def answer(running: list[Any], timeout: float) -> dict[str, Any]:
+    """What it said. On a GB10 many fields are ``[N/A]``: normal. Raises OSError."""
     tables = []
     try:
         for process in running:

@@ -13,7 +13,9 @@ Request (all but ``nonce`` may be left out)::
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
-     "ports": [8000], "peers": ["192.168.100.11"], "gpu": false, "timeout": 5.0}
+     "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
+     "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
+     "timeout": 5.0}
 
 A container is told of when it carries any of the labels (``key`` or ``key=value``) or has one of the names.
 The document is described by hosts/document.py. What could not be read is in ``errors`` under its section,
@@ -26,7 +28,6 @@ import json
 import os
 import stat
 import sys
-import threading
 import time
 from binascii import b2a_base64
 from typing import Any, BinaryIO, Callable
@@ -52,7 +53,7 @@ class Probe:
         self.timeout = float(request.get("timeout") or 5.0)
 
     def document(self) -> dict[str, Any]:
-        """Read every section asked for. Docker and nvidia-smi run beside the rest."""
+        """Read every section asked for; nvidia-smi runs beside the rest."""
         sections: dict[str, Callable[[], Json]] = {
             "machine": machine,
             "tools": lambda: tools(self.asked("tools") or TOOLS),
@@ -64,24 +65,17 @@ class Probe:
             "state": self.state,
             "weights": self.weights,
             "ports": lambda: network.ports(self.asked("ports")),
-        }
-        beside: dict[str, Callable[[], Json]] = {
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
-            "gpu": lambda: gpus.gpu(self.timeout),
         }
         document: dict[str, Any] = {"version": VERSION, "nonce": self.request["nonce"]}
-        threads = [
-            threading.Thread(target=self.read, args=(name, beside[name], document), daemon=True)
-            for name in beside
-            if self.wanted(name)
-        ]
-        for thread in threads:
-            thread.start()
+        gpu: dict[str, Any] = {}
+        if self.wanted("gpu"):
+            self.read("gpu", gpus.ask, gpu)
         for name, read in sections.items():
             if self.wanted(name):
                 self.read(name, read, document)
-        for thread in threads:
-            thread.join()
+        if "gpu" in gpu:
+            self.read("gpu", lambda: gpus.answer(gpu["gpu"], self.timeout), document)
         document["errors"] = self.errors
         return document
 

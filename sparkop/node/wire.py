@@ -90,11 +90,16 @@ class EngineError(Exception):
 
 
 class Engine:
-    """Docker's API. Every call is a connection of its own, so threads can share an Engine."""
+    """Docker's API. Every call is a connection of its own.
+
+    ``version`` and ``api_version`` are those of the last answer: every answer tells them in its header.
+    """
 
     def __init__(self, path: str = DOCKER_SOCKET, timeout: float = 10.0) -> None:
         self.path = path
         self.timeout = timeout
+        self.version: str | None = None
+        self.api_version: str | None = None
 
     def request(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
         """The body of the answer. Raises EngineError, or OSError when the engine does not answer."""
@@ -117,6 +122,7 @@ class Engine:
         if not gap:
             raise ConnectionError("the Docker engine closed the connection")
         status = int(header.split(None, 2)[1])
+        self._note_versions(header.decode("latin-1"))
         if status >= 400:
             try:
                 text = str(json.loads(content.decode())["message"])
@@ -124,6 +130,15 @@ class Engine:
                 text = content.decode("utf-8", "replace")[:500]
             raise EngineError(status, text)
         return content
+
+    def _note_versions(self, header: str) -> None:
+        """``Api-Version: 1.47`` and ``Server: Docker/27.5.1 (linux)``."""
+        for line in header.split("\r\n")[1:]:
+            name, _, value = line.partition(":")
+            if name.lower() == "api-version":
+                self.api_version = value.strip()
+            elif name.lower() == "server":
+                self.version = value.strip().partition("/")[2].partition(" ")[0]
 
     def json(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
         """As `request`, the body as JSON (None when it is empty)."""
