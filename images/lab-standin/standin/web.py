@@ -37,10 +37,8 @@ class Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
-        self.server_name, self.server_port = (
-            self.server_address[0],
-            self.server_address[1],
-        )  # no reverse look-up
+        self.server_name = "standin"  # BaseHTTPServer would look the address up in the DNS
+        self.server_port = self.socket.getsockname()[1]
 
 
 class Handler(BaseHTTPRequestHandler):
