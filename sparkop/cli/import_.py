@@ -75,7 +75,7 @@ def command(
         home=str(Path.home()),
     )
     overlay = overlay_text(imported)
-    spec = laid_over(loaded, overlay, str(target or "overlay"))
+    spec = laid_over(loaded, overlay, str(target or "overlay"), imported.mapped)
     _tell(imported.unmapped, spec)
     if output == "json":
         _print_json(imported)

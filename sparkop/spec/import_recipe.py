@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkop.errors import UsageError
@@ -15,7 +15,7 @@ from sparkop.spec.load import LoadedSpec, validate
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError
 from sparkop.spec.recipe_variables import VARIABLES, WORKER, Form, Recipe, Variable
-from sparkop.spec.tree import Source
+from sparkop.spec.tree import Source, show_path
 from sparkop.spec.yaml_text import parse, split_lines
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
@@ -295,13 +295,19 @@ def overlay_text(imported: Imported) -> str:
     return "\n".join(lines) + "\n" + body
 
 
-def laid_over(base: LoadedSpec, text: str, name: str) -> ClusterSpec:
-    """The spec that an overlay's text makes of ``base``. Raises InvalidSpecError with places in ``text``."""
+def laid_over(base: LoadedSpec, text: str, name: str, mapped: Sequence[Mapped] = ()) -> ClusterSpec:
+    """The spec that an overlay's text makes of ``base``.
+
+    Raises InvalidSpecError with places in ``text``, and the variable of ``mapped`` that a value came from.
+    """
     source = Source(name, split_lines(text), 1)
     tree, problems = parse(source, text)
     if tree is None or problems:
         raise InvalidSpecError(problems)
     spec, problems = validate(merge(base.tree, tree))
     if spec is None:
-        raise InvalidSpecError(problems)
+        variables = {each.field: f"{each.name} ({each.origin})" for each in mapped}
+        raise InvalidSpecError(
+            replace(problem, variable=variables.get(show_path(problem.path))) for problem in problems
+        )
     return spec

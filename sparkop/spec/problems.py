@@ -27,12 +27,16 @@ class Problem:
     defined: Place | None = None
     """Where the value was written, when an alias or merge key led to it."""
     rule: str | None = None
+    variable: str | None = None
+    """The environment variable, and where it was set, that the value was made from."""
 
     def __str__(self) -> str:
         where = f"{self.place}: "
         subject = f"{show_path(self.path)}: " if self.path else ""
         rule = f" [{self.rule}]" if self.rule else ""
         lines = [f"{where}{subject}{self.message}{rule}", *self._excerpt()]
+        if self.variable is not None:
+            lines.append(f"    made from the variable {self.variable}")
         if self.defined is not None:
             lines.append(f"    used here through an alias; written at {self.defined}")
         if self.accepted:
@@ -67,6 +71,7 @@ class Problem:
             "accepted": self.accepted,
             "suggestion": self.suggestion,
             "rule": self.rule,
+            "variable": self.variable,
         }
 
 

@@ -182,3 +182,16 @@ def test_init_leaves_out_nodes_that_do_not_answer(capsys: pytest.CaptureFixture[
     assert load_text(text).spec.head.name == platform.node().split(".")[0]
     assert "spark-2: not read" in err
     assert "refused the connection" in err
+
+
+def test_import_names_the_variable_of_a_bad_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user knows the variable, not the overlay that was made from it."""
+    env = write(tmp_path, "API_KEY_FILE=some/file\n", "recipe.env")
+    monkeypatch.setenv("PORT", "0")
+    assert run(["import", str(env), "--recipe", "deepseek-v4.1-flash"]) == 65
+    err = " ".join(capsys.readouterr().err.split())
+    assert "api.keyFile: a path on a node begins with / or ~/" in err
+    assert "made from the variable API_KEY_FILE (file)" in err
+    assert "made from the variable PORT (shell)" in err
