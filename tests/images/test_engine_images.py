@@ -65,7 +65,8 @@ def test_two_ranks_of_the_stand_in_serve_from_containers_on_two_hosts(lab: Lab) 
     reference = images.ensure_images(lab)["standin"]
     head, worker = lab.host("spark-1"), lab.host("spark-2")
     both = [
-        "/model", "--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "10.78.0.11", "--port", "8111",
+        "/model", "--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "10.78.0.11",
+        "--port", "8111",
     ]  # fmt: skip
     try:
         for rank, host in ((1, worker), (0, head)):
