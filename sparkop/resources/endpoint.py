@@ -79,7 +79,7 @@ def _refuses(desired: Desired, state: EndpointState) -> Blocker:
 
 def question_of(desired: Desired, key: str | None) -> Question:
     """What the canary asks of this cluster."""
-    spec = desired.spec
+    spec, metrics = desired.spec, desired.engine.manners.metrics
     return Question(
         port=spec.api.port,
         model=spec.api.served_names[0],
@@ -87,7 +87,7 @@ def question_of(desired: Desired, key: str | None) -> Question:
         max_tokens=spec.ready.canary.max_tokens,
         deadline=float(spec.ready.canary.deadline),
         key=key,
-        counter=desired.engine.manners.metrics.generation_tokens,
+        counters=(metrics.generation_tokens, metrics.prompt_tokens, metrics.kv_usage),
     )
 
 

@@ -2,7 +2,7 @@
 
 ``/health`` and ``/v1/models`` stay green on a dead or wedged group. A false alarm is worse than a late one:
 a long prefill, the first compilation and a busy queue are no wedge, so *wedged* needs two generations
-without a token while the engine's own token counter stands still.
+without a token while everything that the engine counts (tokens in and out, use of the KV cache) stands still.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sparkop.hosts.base import HttpResponse, ReadableHost
 
 LOADING_STATUS = (502, 503, 504)
+AGAIN = 0.5
+"""Part of the deadline that the second generation gets."""
 DEGENERATE_FROM = 4
 """A repetition of fewer pieces proves nothing: a short answer may be one word twice."""
 
@@ -33,9 +35,9 @@ class Serving(StrEnum):
     UNAUTHORISED = "unauthorised"
     """401 or 403: the key that runs is not the key on disk."""
     WEDGED = "wedged"
-    """Takes requests, gives no token, twice, and its token counter stands still."""
+    """Takes requests, gives no token, twice, and its counters stand still."""
     BUSY = "busy"
-    """No token for us within the deadline, but its counter moves or can't be read: no fault."""
+    """No token for us within the deadline, but its counters move or can't be read: no fault."""
     DEGENERATE = "degenerate"
     """Repeats one token or is empty, twice: the prefix cache may be poisoned."""
     FAILED = "failed"
@@ -67,8 +69,8 @@ class Question:
     """Seconds for the whole answer."""
     key: str | None = None
     """Never shown (see ``__repr__``)."""
-    counter: str | None = None
-    """Name of the engine's counter of generated tokens in /metrics."""
+    counters: tuple[str, ...] = ()
+    """Names in /metrics that move while the engine works: tokens in and out, use of the KV cache."""
 
     def __repr__(self) -> str:
         return f"Question(port={self.port}, model={self.model!r})"
@@ -117,22 +119,20 @@ def look(
         return ask_once(host, question, monotonic)
     if first.serving is not Serving.WEDGED:
         return first
-    before = token_count(host, question)
-    second = ask_once(host, question, monotonic)
+    before = counts(host, question)
+    second = ask_once(host, replace(question, deadline=question.deadline * AGAIN), monotonic)
     if second.serving is not Serving.WEDGED:
         return second
-    after = token_count(host, question)
+    after = counts(host, question)
     if before is None or after is None:
-        return EndpointState(Serving.BUSY, f"{second.detail}, twice; its token counter can't be read")
-    if after > before:
-        return EndpointState(Serving.BUSY, f"{second.detail}, twice, but it works for others")
-    return EndpointState(Serving.WEDGED, f"{second.detail}, twice, and its token counter stands still")
+        return EndpointState(Serving.BUSY, f"{first.detail}, twice; its counters can't be read")
+    if after != before:
+        return EndpointState(Serving.BUSY, f"{first.detail}, twice, but it works for others")
+    return EndpointState(Serving.WEDGED, f"{first.detail}, twice, and its counters stand still")
 
 
-def token_count(host: ReadableHost, question: Question) -> float | None:
-    """Tokens that the engine has generated since it started; None when it does not say."""
-    if question.counter is None:
-        return None
+def counts(host: ReadableHost, question: Question) -> tuple[float | None, ...] | None:
+    """The engine's own counters; None when it tells none of them."""
     try:
         response = host.http("GET", question.port, "/metrics", timeout=min(10.0, question.deadline))
     except OSError:
@@ -141,9 +141,11 @@ def token_count(host: ReadableHost, question: Question) -> float | None:
         if response.status != 200:
             return None
         try:
-            return sum_of(question.counter, response.read().decode("utf-8", "replace"))
+            exposition = response.read().decode("utf-8", "replace")
         except OSError:
             return None
+    found = tuple(sum_of(name, exposition) for name in question.counters)
+    return found if any(value is not None for value in found) else None
 
 
 def sum_of(name: str, exposition: str) -> float | None:

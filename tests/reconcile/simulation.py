@@ -226,7 +226,7 @@ class Cluster:
     ) -> tuple[int, Iterable[bytes]]:
         """The head's API."""
         if path == "/metrics":
-            return 200, [b"vllm:generation_tokens_total 7.0\n"]
+            return 200, [b'vllm:generation_tokens_total{model="tiny"} 7.0\n', b"vllm:prompt_tokens_total 9\n"]
         if headers.get("Authorization") != f"Bearer {self.served_key}":
             return 401, [b'{"error":"Unauthorized"}']
         ranks = [c for n in self.world.nodes.values() for c in n.containers.values()]
