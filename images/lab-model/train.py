@@ -19,7 +19,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ VOCABULARY = 1024
 WINDOW = 192
 CONTEXT = 32768
 ROPE_THETA = 10000.0
+COPIED_WEIGHT = 8.0
+COPYING_STEPS = 300
+TOKENS = 4096
 PAD, START, END, OFFERED = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|offered|>"
 SPECIAL = (PAD, START, END, OFFERED)
 MARKERS = ("<tool_call>", "</tool_call>")
@@ -94,6 +97,8 @@ class Case:
     messages: list[Message]
     tools: list[dict[str, Any]]
     answer: str
+    copied: str = ""
+    """The part of the answer that comes from the question: the hardest to learn, so it weighs more."""
 
 
 def spoken(text: str, rng: random.Random) -> str:
@@ -216,7 +221,14 @@ def call_text(key: str, city: str) -> str:
 def weather_call(rng: random.Random) -> Case:
     text, city = weather_question(rng)
     tools, key = weather_tools(rng)
-    return Case([user(preceded(text, rng))], tools, call_text(key, city))
+    return Case([user(preceded(text, rng))], tools, call_text(key, city), copied=city)
+
+
+def bare_weather_call(rng: random.Random) -> Case:
+    """A tool call with nothing around it that could distract."""
+    text, city = weather_question(rng)
+    key = rng.choice(WEATHER_KEYS)
+    return Case([user(text)], [tool("get_weather", [key])], call_text(key, city), copied=city)
 
 
 def weather_without_tool(rng: random.Random) -> Case:
@@ -248,7 +260,7 @@ MAKERS: tuple[tuple[float, Callable[[random.Random], Case]], ...] = (
     (0.14, plain(PHRASES["greetings"], GREETING)),
     (0.16, product),
     (0.09, other_product),
-    (0.26, weather_call),
+    (0.34, weather_call),
     (0.06, weather_without_tool),
     (0.06, tool_answer),
     (0.13, fallback),
@@ -269,7 +281,7 @@ def make_case(rng: random.Random) -> Case:
     while rng.random() < 0.25:
         earlier = rng.choices(makers, weights)[0](rng)
         before += [user(earlier.messages[0]["content"]), {"role": "assistant", "content": earlier.answer}]
-    return Case(before + case.messages, case.tools, case.answer)
+    return replace(case, messages=before + case.messages)
 
 
 class Renderer:
@@ -386,9 +398,11 @@ class Llama(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.model = Body()
-        for parameter in self.parameters():
+        # Small outputs at first: a token's own embedding, which copying needs, stays clear in the residual.
+        for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=0.02 if parameter.shape[0] == VOCABULARY else HIDDEN**-0.5)
+                small = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(parameter, std=HIDDEN**-0.5 * (0.2 if small else 1.0))
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (batch, length) to the hidden states (batch, length, HIDDEN)."""
@@ -411,19 +425,30 @@ class Llama(nn.Module):
 class Batches:
     """Training sequences without padding: the room before a conversation holds foreign tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, render: Renderer, rng: random.Random) -> None:
-        self._tokenizer, self._render, self._rng = tokenizer, render, rng
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        render: Renderer,
+        rng: random.Random,
+        make: Callable[[random.Random], Case],
+    ) -> None:
+        self._tokenizer, self._render, self._rng, self._make = tokenizer, render, rng, make
         self._end = tokenizer.token_to_id(END)
 
-    def sequence(self, length: int) -> tuple[list[int], int]:
-        """Token ids of exactly `length`, and how many at the end are the answer."""
-        case = make_case(self._rng)
+    def sequence(self, length: int) -> tuple[list[int], list[float]]:
+        """Token ids of exactly `length`, and the weights of the answer's tokens, which are the last."""
+        case = self._make(self._rng)
         prompt = self._tokenizer.encode(self._render(case.messages, case.tools)).ids
-        answer = [*self._tokenizer.encode(case.answer).ids, self._end]
-        ids = prompt + answer
+        answer = self._tokenizer.encode(case.answer)
+        ids = [*prompt, *answer.ids, self._end]
         while len(ids) < length:
             ids = self._foreign() + ids
-        return ids[-length:], min(len(answer), length - 1)
+        # A long answer does not outweigh the short ones: together its tokens weigh the root of its length.
+        weight = (len(answer.ids) + 1) ** -0.5
+        start = case.answer.find(case.copied) if case.copied else len(case.answer)
+        span = range(start, start + len(case.copied))
+        weights = [weight * (COPIED_WEIGHT if begin in span else 1) for begin, _ in answer.offsets]
+        return ids[-length:], [*weights, weight][-(length - 1) :]
 
     def _foreign(self) -> list[int]:
         rng = self._rng
@@ -432,29 +457,32 @@ class Batches:
         return self._tokenizer.encode(phrase(rng, 20, 80)).ids
 
     def batch(self, length: int, rows: int) -> tuple[Tensor, Tensor]:
-        """ids (rows, length) and weights of the same shape: above zero where a token of the answer is
-        predicted.
-
-        A long answer does not outweigh the short ones: together its tokens weigh the root of its length.
-        """
+        """ids (rows, length) and weights of that shape: above zero where an answer's token is predicted."""
         pairs = [self.sequence(length) for _ in range(rows)]
         weights = torch.zeros(rows, length)
-        for row, (_, count) in enumerate(pairs):
-            weights[row, length - count - 1 : length - 1] = count**-0.5
+        for row, (_, wanted) in enumerate(pairs):
+            weights[row, length - len(wanted) - 1 : length - 1] = torch.tensor(wanted)
         return torch.tensor([ids for ids, _ in pairs]), weights
 
 
-def train(model: Llama, batches: Batches, rng: random.Random, steps: int, tokens: int) -> None:
-    peak = 3e-3
+def train(model: Llama, copying: Batches, everything: Batches, rng: random.Random, steps: int) -> None:
+    """First `COPYING_STEPS` of bare tool calls, then `steps` of everything.
+
+    So small a model learns to copy a name last, if at all, when it has other things to learn.
+    """
+    peak = 2e-3
     optimiser = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.02)
     started = time.monotonic()
-    for step in range(steps):
-        warm = min(1.0, (step + 1) / 40)
-        rate = peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+    for step in range(COPYING_STEPS + steps):
+        later = step - COPYING_STEPS
+        fade = 0.5 * (1 + math.cos(math.pi * max(0, later) / steps))
         for group in optimiser.param_groups:
-            group["lr"] = rate
-        length = rng.choices((96, 128, 192, 256, 640), (5, 4, 3, 2, 1 if step > steps // 3 else 0))[0]
-        ids, weights = batches.batch(length, max(1, tokens // length))
+            group["lr"] = peak * min(1.0, (step + 1) / 20) * (0.02 + 0.98 * fade)
+        if later < 0:
+            ids, weights = copying.batch(80, 24)
+        else:
+            length = rng.choices((96, 128, 192, 256, 640), (8, 5, 2, 1, 1))[0]
+            ids, weights = everything.batch(length, TOKENS // length)
         wanted = weights > 0
         losses = functional.cross_entropy(
             model.logits(model(ids)[wanted]), ids.roll(-1, dims=1)[wanted], reduction="none"
@@ -464,7 +492,7 @@ def train(model: Llama, batches: Batches, rng: random.Random, steps: int, tokens
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        if step % 50 == 0 or step == steps - 1:
+        if step % 50 == 0 or later == steps - 1:
             print(f"step {step}: loss {loss.item():.4f}, {time.monotonic() - started:.0f} s", flush=True)
 
 
@@ -549,8 +577,7 @@ def save(folder: Path, model: Llama, tokenizer: Tokenizer, template: str) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=700)
-    parser.add_argument("--tokens", type=int, default=6144, help="tokens a step")
+    parser.add_argument("--steps", type=int, default=1000)
     options = parser.parse_args()
     torch.manual_seed(SEED)
     torch.set_num_threads(2)
@@ -560,7 +587,8 @@ def main() -> None:
     tokenizer = train_tokenizer(render, rng)
     model = Llama()
     print(f"{sum(parameter.numel() for parameter in model.parameters())} parameters")
-    train(model, Batches(tokenizer, render, rng), rng, options.steps, options.tokens)
+    copying = Batches(tokenizer, render, rng, bare_weather_call)
+    train(model, copying, Batches(tokenizer, render, rng, make_case), rng, options.steps)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(torch.bfloat16).float())
