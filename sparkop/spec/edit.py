@@ -19,6 +19,8 @@ def edit(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
     """
     from ruamel.yaml import YAML
 
+    if "\r\n" in text:
+        return edit(text.replace("\r\n", "\n"), changes).replace("\n", "\r\n")
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
     yaml.width = 4096

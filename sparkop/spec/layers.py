@@ -119,6 +119,9 @@ def settings(texts: Sequence[str], name: str = "--set", order: int = 1000) -> tu
 
 def apply_setting(root: Node, setting: Setting) -> tuple[Node, list[Problem]]:
     """``root`` with one value set. The model says whether the value is text or YAML."""
+    broken = re.search("[\ud800-\udfff]", setting.text)
+    if broken:
+        return root, [Problem(setting.place(broken.start(), broken.end()), "is not UTF-8 here")]
     left, equals, value = setting.text.partition("=")
     if not equals or not left.strip():
         problem = Problem(

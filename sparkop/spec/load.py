@@ -28,7 +28,7 @@ from sparkop.spec.tree import (
     leaves,
     show_path,
 )
-from sparkop.spec.yaml_text import decode, parse
+from sparkop.spec.yaml_text import LARGEST_FILE, decode, parse
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,9 @@ def validate(tree: Node) -> tuple[ClusterSpec | None, list[Problem]]:
 
 def _layer(path: FilePath, order: int) -> tuple[Node | None, list[Problem]]:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            # One byte more than is accepted: also a device without an end is refused soon.
+            content = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         raise SpecError(f"there is no file {path}", remedy="sparkop init writes a spec") from None
     except IsADirectoryError:

@@ -11,6 +11,8 @@ from sparkop.errors import SpecError
 from sparkop.spec.tree import Path, Place, show_path
 
 _SECRET_KEY = re.compile(r"(^|_|[a-z])(key|token|secret|password)$", re.IGNORECASE)
+_MOST = 200
+"""Errors that are shown; a file that is no spec at all can have thousands."""
 _WIDEST = 160
 """Longer source lines are cut around the caret."""
 
@@ -43,10 +45,10 @@ class Problem:
             lines.append(f"    accepted: {self.accepted}")
         if self.suggestion:
             lines.append(f"    {self.suggestion}")
-        return "\n".join(lines)
+        return "\n".join(map(_printable, lines))
 
     def _excerpt(self) -> list[str]:
-        text = self.place.text.replace("\t", " ").rstrip()
+        text = "".join(each if each.isprintable() else " " for each in self.place.text).rstrip()
         if not text:
             return []
         start, end = self.place.column - 1, max(self.place.end, self.place.column + 1) - 1
@@ -89,8 +91,17 @@ class InvalidSpecError(SpecError):
         count = len(self.problems)
         super().__init__(
             f"{count} error{'s' if count != 1 else ''} in {', '.join(files)}",
-            detail="\n".join(str(problem) for problem in self.problems),
+            detail="\n".join([*map(str, self.problems[:_MOST]), *_rest(count - _MOST)]),
         )
+
+
+def _rest(count: int) -> list[str]:
+    return [f"and {count} more"] if count > 0 else []
+
+
+def _printable(text: str) -> str:
+    """Control and direction characters of a spec must not steer the terminal of who reads its errors."""
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
 def is_secret(path: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkop.spec.scalars import resolve, trap_of
 from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode
+from sparkop.spec.yaml_text import split_lines
 
 if TYPE_CHECKING:
     from sparkop.spec.load import LoadedSpec
@@ -24,7 +25,7 @@ def show_spec(loaded: LoadedSpec) -> str:
     """YAML that reads as the same spec, with ``# file:line`` after each value."""
     head = [f"# {loaded.paths[0]}" if loaded.paths else "# spec"]
     head += [f"# + {path}" for path in loaded.paths[1:]]
-    head += [f"# + --set {each}" for each in loaded.sets]
+    head += [f"# + --set {line}" for each in loaded.sets for line in split_lines(each)[:1]]
     lines = list(_mapping(loaded.tree, 0))
     column = min(_WIDEST_COLUMN, max(len(text) for text, _ in lines))
     body = [

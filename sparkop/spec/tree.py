@@ -10,9 +10,12 @@ Path = tuple[str | int, ...]
 """YAML keys and list indexes from the root."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """A text that spec values come from: a file, or the ``--set`` options (one a line)."""
+    """A text that spec values come from: a file, or the ``--set`` options (one a line).
+
+    Each is only equal to itself: places are keys of mappings, and texts are long.
+    """
 
     name: str
     lines: tuple[str, ...]

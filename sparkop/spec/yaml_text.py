@@ -23,6 +23,7 @@ MOST_NODES = 20_000
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
+_HALF = re.compile("[\ud800-\udfff]")
 _TAGS = {"str", "int", "float", "bool", "null", "map", "seq"}
 
 
@@ -38,7 +39,7 @@ def decode(name: str, content: bytes, order: int) -> tuple[Source, str | None, l
         return (
             source,
             None,
-            [_at(source, 1, 1, 1, f"the file is {len(content)} bytes long; a spec has at most 256 KiB")],
+            [_at(source, 1, 1, 1, "the file is too long: a spec has at most 256 KiB")],
         )
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         source = Source(name, ("",), order)
@@ -243,6 +244,11 @@ class _Builder:
 
     def scalar(self, event: Any, place: Place, tag: str | None) -> Scalar:
         raw = event.value
+        if _HALF.search(raw):
+            self.problem(
+                place, "half a character (a surrogate) is no text", suggestion="write the character itself"
+            )
+            return Scalar(place, value="", raw="", plain=False)
         if not event.implicit[0] or tag == "str" or event.style:
             return Scalar(place, value=raw, raw=raw, plain=False)
         trap = trap_of(raw)

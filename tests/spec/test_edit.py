@@ -50,6 +50,10 @@ def test_shipped_specs_survive(path: Path) -> None:
     assert (head.user, head.host) == ("you", "10.0.0.1")
 
 
+def test_line_ends_of_windows_stay() -> None:
+    assert edit("a: 1  # x\r\nb: 2\r\n", [(("b",), 3)]) == "a: 1  # x\r\nb: 3\r\n"
+
+
 def test_keys_are_made_and_taken_away() -> None:
     text = edit("a: 1\n", [(("b", "c"), True), (("a",), None)])
     assert text == "b:\n  c: true\n"

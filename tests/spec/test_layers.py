@@ -116,6 +116,7 @@ def test_set_null_brings_the_default_back(tmp_path: Path) -> None:
         ("api.port=80000", "--set:1:10", "at most 65535"),
         ("api.port=a: b: c", "--set:1:14", "second colon"),
         ("memory.guard.enabled=yes", "--set:1:22", "write true"),
+        ("name=a\udcff", "--set:1:7", "is not UTF-8"),
     ],
 )
 def test_errors_in_set(tmp_path: Path, setting: str, place: str, said: str) -> None:
