@@ -1,5 +1,6 @@
-"""A small hub for tests of the transfer, with the faults that a real one shows. Two origins: the hub redirects
-large files to its store by signed addresses, as the public one does."""
+"""A small hub for tests of the transfer, with the faults that a real one shows.
+
+Two origins: the hub redirects large files to its store by signed addresses, as the public one does."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -105,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     hub: Hub
     is_store = False
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
 
     def do_HEAD(self) -> None:
@@ -217,10 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.take("stall"):
             self.write(body[: len(body) // 2])
             self.connection.settimeout(30)
-            try:
+            with suppress(OSError):
                 self.connection.recv(1)  # until the client gives up
-            except OSError:
-                pass
             self.close_connection = True
             return
         if hub.take("cut"):

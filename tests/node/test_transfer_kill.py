@@ -86,7 +86,9 @@ def wait_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_kill_9_at_random_moments_costs_little_and_ends_verified(node: Node, hub: Hub, transfer: Program) -> None:
+def test_kill_9_at_random_moments_costs_little_and_ends_verified(
+    node: Node, hub: Hub, transfer: Program
+) -> None:
     job = node.job(hub.job_files(), hub, streams=STREAMS)
     hub.faults.rate = 40 * MIB
     dice = random.Random(int(os.environ.get("SPARKOP_SEED", "7")))
@@ -108,7 +110,9 @@ def test_kill_9_at_random_moments_costs_little_and_ends_verified(node: Node, hub
     assert node.leftovers() == []
     size = sum(map(len, hub.files.values()))
     assert hub.sent - size <= KILLS * STREAMS * BOUND
-    print(f"sent again after {KILLS} kills: {(hub.sent - size) / KILLS / STREAMS / MIB:.1f} MiB a stream and kill")
+    print(
+        f"sent again after {KILLS} kills: {(hub.sent - size) / KILLS / STREAMS / MIB:.1f} MiB a stream and kill"
+    )
 
 
 def test_one_kill_costs_at_most_the_bound_per_stream(node: Node, hub: Hub, transfer: Program) -> None:
@@ -129,7 +133,9 @@ def test_one_kill_costs_at_most_the_bound_per_stream(node: Node, hub: Hub, trans
     assert (node.weights / "a.bin").read_bytes() == DATA
 
 
-def test_it_outlives_its_starter_is_found_again_and_can_be_cancelled(node: Node, hub: Hub, transfer: Program) -> None:
+def test_it_outlives_its_starter_is_found_again_and_can_be_cancelled(
+    node: Node, hub: Hub, transfer: Program
+) -> None:
     job = node.job(hub.job_files("a.bin"), hub, streams=1, rate=4 * MIB)
     assert transfer("start", job)["started"]
     again = transfer("start", job)

@@ -70,7 +70,7 @@ def test_parts_that_lie_there_are_used_and_removed(node: Node, hub: Hub, manifes
     status = node.run(node.job([shard(manifest=manifest)], hub))
     assert status["phase"] == "done", status["error"]
     assert hub.log == []
-    assert os.listdir(node.weights) == ["model-5.safetensors"]
+    assert [path.name for path in node.weights.iterdir()] == ["model-5.safetensors"]
     assert (node.weights / "model-5.safetensors").read_bytes() == SHARD
 
 
@@ -96,7 +96,7 @@ def test_a_foreign_half_of_a_part_is_not_taken_for_ours(node: Node, hub: Hub) ->
     os.truncate(node.weights / "model-5.safetensors.part00", 16 * MIB)
     assert node.run(node.job([shard()], hub))["phase"] == "done"
     assert (node.weights / "model-5.safetensors").read_bytes() == SHARD
-    assert os.listdir(node.weights) == ["model-5.safetensors"]
+    assert [path.name for path in node.weights.iterdir()] == ["model-5.safetensors"]
 
 
 def hub_job(node: Node, hub: Hub, *names: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_the_hub_cache_is_one_that_the_hubs_own_library_loads_offline(
     snapshot = Path(done.stdout.strip())
     for name, data in FILES.items():
         assert (snapshot / name).read_bytes() == data
-        assert os.readlink(snapshot / name).startswith("../../blobs/")
+        assert str((snapshot / name).readlink()).startswith("../../blobs/")
     (snapshot / "config.json").unlink()
     hub.log.clear()
     assert node.run(job)["phase"] == "done"
@@ -135,7 +135,7 @@ def test_copies_in_a_hub_cache_are_used_for_a_plain_folder_and_the_other_way_rou
     node: Node, hub: Hub, tmp_path: Path
 ) -> None:
     cache = tmp_path / "hf" / "models--org--name"
-    for name, data in FILES.items():
+    for data in FILES.values():
         blob = cache / "blobs" / (sha256(data) if len(data) >= MIB else git_sha1(data))
         blob.parent.mkdir(parents=True, exist_ok=True)
         blob.write_bytes(data)
@@ -147,6 +147,16 @@ def test_copies_in_a_hub_cache_are_used_for_a_plain_folder_and_the_other_way_rou
     assert (status["phase"], hub.log) == ("done", [])
     for name, data in FILES.items():
         assert (other.weights / "snapshots" / hub.commit / name).read_bytes() == data
+
+
+def test_leftovers_of_another_revision_are_removed_when_all_is_in_place(node: Node, hub: Hub) -> None:
+    node.weights.mkdir(parents=True)
+    old = node.weights / f".sparkop-{'0' * 20}.partial"
+    other = node.weights / ".sparkop-notes"
+    old.write_bytes(b"x")
+    other.write_bytes(b"x")
+    assert node.run(node.job(hub.job_files("config.json"), hub))["phase"] == "done"
+    assert (old.exists(), other.exists()) == (False, True)
 
 
 def test_a_damaged_copy_elsewhere_is_not_used(node: Node, hub: Hub, tmp_path: Path) -> None:
@@ -177,7 +187,7 @@ def test_a_place_that_can_not_be_used_is_named(node: Node, hub: Hub) -> None:
 class Peer:
     """A node's share on a TCP port."""
 
-    def __init__(self, node: Node, job: dict[str, Any], token: str = "t") -> None:  # noqa: S107
+    def __init__(self, node: Node, job: dict[str, Any], token: str = "t") -> None:
         offer = {key: job.get(key) for key in ("directory", "hub", "files")}
         import json
 
@@ -187,7 +197,7 @@ class Peer:
         self.source = {"kind": "peer", "base": f"http://127.0.0.1:{self.server.server_address[1]}/"}
 
 
-def peer_job(node: Node, job: dict[str, Any], peer: Peer, token: str = "t") -> dict[str, Any]:  # noqa: S107
+def peer_job(node: Node, job: dict[str, Any], peer: Peer, token: str = "t") -> dict[str, Any]:
     return {
         **job,
         "directory": str(node.weights),

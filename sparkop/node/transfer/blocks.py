@@ -15,7 +15,7 @@ from typing import Iterable, List, Set
 
 from .files import BLOCK, Block, File, TransferError, blocks_of
 from .hashing import CHUNK, FileHash, release
-from .ledger import sync_folder
+from .ledger import sync_folder, write_whole
 
 
 class StoppedError(Exception):
@@ -70,8 +70,10 @@ class Staging:
         if not found:
             os.ftruncate(self._handle, 0)
             os.ftruncate(self._handle, self.file.size)
-        self._list_handle = os.open(self.list, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._rewrite(header, found)
+        # Good lines only, so that what is appended never joins a torn one. In one step: parts may have been
+        # cut short for the blocks of this list.
+        write_whole(self.list, header + b"".join(_line(index) for index in sorted(found)))
+        self._list_handle = os.open(self.list, os.O_WRONLY | os.O_APPEND)
         self._written = set(found)
         self._durable = set(found)
 
@@ -84,16 +86,6 @@ class Staging:
         name, value = self.file.wanted
         fields = {"version": 1, "hash": name, "value": value, "size": self.file.size, "block": self._size}
         return json.dumps(dict(fields, inode=inode), sort_keys=True).encode() + b"\n"
-
-    def _rewrite(self, header: bytes, found: Iterable[int]) -> None:
-        """Header and good lines only, so that what is appended never joins a torn line.
-
-        Not atomic: a crash in between loses lines, which costs bytes and nothing else.
-        """
-        os.ftruncate(self._list_handle, 0)
-        os.write(self._list_handle, header + b"".join(_line(index) for index in sorted(found)))
-        os.fdatasync(self._list_handle)
-        sync_folder(os.path.dirname(self.list))
 
     def missing(self) -> List[Block]:
         """Blocks that are not written yet, in order."""

@@ -58,8 +58,8 @@ def read_json(path: str) -> Dict[str, Any]:
 class Ledger:
     """``STATE/ledger/weights.json``, for several processes: each change reads it anew, under a lock."""
 
-    def __init__(self, state: str) -> None:
-        self._path = os.path.join(state, "ledger", "weights.json")
+    def __init__(self, state: str, folder: str = "ledger") -> None:
+        self._path = os.path.join(state, folder, "weights.json")
         self._mutex = threading.Lock()
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
 

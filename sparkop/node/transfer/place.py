@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import Iterable, List, Mapping, Optional
 
 from .blocks import Staging
 from .files import File, Piece, TransferError
 from .ledger import sync_folder, write_whole
+
+_LEFTOVER = re.compile(r"\.sparkop-[0-9a-f]{20}\.(partial|blocks|copy)")
 
 
 class Place:
@@ -102,6 +105,13 @@ class Place:
             path = os.path.join(self.root, "refs", self.hub["reference"])
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_whole(path, self.hub["commit"].encode())
+
+    def tidy(self, files: Iterable[File]) -> None:
+        """Everything is in place: remove what unfinished runs have left, also those for another revision."""
+        for folder in {os.path.dirname(self.target(file)) for file in files}:
+            for name in os.listdir(folder):
+                if _LEFTOVER.fullmatch(name):
+                    os.unlink(os.path.join(folder, name))
 
     def candidates(self, file: File, search: Iterable[str]) -> List[str]:
         """Files elsewhere on this node that may be the same bytes: size agrees."""

@@ -220,6 +220,7 @@ class Run:
                     if self._place.part(piece):
                         self._place.remove_part(piece)
         self._place.set_reference()
+        self._place.tidy(self._job.files)
         self.status.problems.extend(
             checkpoint_problems(self._place.shown_root, [file.path for file in self._job.files])
         )
