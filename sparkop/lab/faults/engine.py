@@ -48,14 +48,18 @@ def _exit_zero(target: Target) -> str:
     return "the engine ended with exit code 0"
 
 
-def _play(word: str, words: str) -> Fault:
-    def breaks(target: Target) -> str:
-        _tell(target, word)
-        return words
+def _wedge(target: Target) -> str:
+    _tell(target, "wedge")
+    return "health stays green and no token comes"
 
-    return Fault(
-        word, f"{words[0].upper()}{words[1:]} (stand-in engine).", breaks, lambda target: _unsay(target, word)
-    )
+
+def _degenerate(target: Target) -> str:
+    """Only rank 0 makes the tokens: elsewhere nothing would happen. Raises LabError there."""
+    ranks = {container["Config"]["Labels"].get("sparkop.rank") for container in containers(target, "rank")}
+    if "0" not in ranks:
+        raise LabError(f"{target.host.name} does not run rank 0, which makes the tokens")
+    _tell(target, "degenerate")
+    return "every answer is token 0"
 
 
 def _slow(target: Target) -> str:
@@ -78,8 +82,18 @@ FAULTS = (
         _exit_zero,
         lambda _target: "nothing to mend by hand: sparkop apply starts it again",
     ),
-    _play("wedge", "health stays green and no token comes"),
-    _play("degenerate", "every answer is token 0"),
+    Fault(
+        "wedge",
+        "Let health stay green and no token come (stand-in engine).",
+        _wedge,
+        lambda target: _unsay(target, "wedge"),
+    ),
+    Fault(
+        "degenerate",
+        "Let every answer be token 0; on the host of rank 0 (stand-in engine).",
+        _degenerate,
+        lambda target: _unsay(target, "degenerate"),
+    ),
     Fault(
         "slow-start",
         f"Let the next start load for {SLOW_START_SECONDS} s (--amount SECONDS; stand-in).",
