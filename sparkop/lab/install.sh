@@ -8,18 +8,20 @@ extra=${1:-}
 
 say() { printf '%s\n' "$*" >&2; }
 
-missing() { # package names that dpkg does not have
-    while read -r package rest; do
+missing() { # package names whose program is not there
+    while read -r package program; do
         case $package in '' | '#'*) continue ;; esac
-        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' && continue
-        # Docker's own packages and the distribution's exclude each other: either serves.
-        [ "$package" = docker.io ] && command -v dockerd >/dev/null 2>&1 && continue
-        printf '%s ' "$package"
-    done <"$root/sparkop/lab/packages.txt"
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null 2>&1 || printf '%s ' "$package"
+    done
+    # Debian keeps the module that makes virtual environments apart.
+    "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null || printf 'python3-venv '
 }
 
 install_packages() {
-    wanted=$(missing)
+    lists=$root/sparkop/lab/packages.txt
+    [ -z "$extra" ] || lists="$lists $root/tests/packages.txt"
+    # shellcheck disable=SC2086 # a list of files
+    wanted=$({ cat $lists; echo curl curl; } | missing)
     [ -n "$wanted" ] || return 0
     [ "$(id -u)" = 0 ] || { say "install.sh: run as root to install: $wanted"; exit 1; }
     say "Installing system packages: $wanted"
