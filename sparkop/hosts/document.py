@@ -186,7 +186,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Docker:
-    """The Docker engine. Its settings (``root`` to ``default_runtime``) are told when ``engine`` asks for them."""
+    """The Docker engine. ``root`` to ``default_runtime`` are read only when ``engine`` asks for them."""
 
     version: str
     api_version: str

@@ -62,7 +62,7 @@ class Machine(ABC):
 
     def probe(self, request: Mapping[str, Json], *, timeout: float = 30.0) -> dict[str, Json]:
         nonce = new_nonce()
-        asked = json.dumps({"version": VERSION, **request, "nonce": nonce}).encode()
+        asked = json.dumps({"version": VERSION, **request, "nonce": nonce}).encode() + b"\n"
         output, said = self.run_program(probe_program(), asked, nonce, timeout)
         return parse_document(output, nonce, node=self.name, said=said)
 
@@ -78,7 +78,8 @@ class Machine(ABC):
             "fence": asdict(fence),
             "timeout": timeout,
         }
-        output, said = self.run_program(act_program(), json.dumps(request).encode(), nonce, timeout + 5)
+        text = json.dumps(request).encode() + b"\n"
+        output, said = self.run_program(act_program(), text, nonce, timeout + 5)
         answer = parse_answer(output, nonce, node=self.name, said=said)
         raise_act_error(answer, node=self.name)
         result: dict[str, Any] = answer["result"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import paramiko
 
@@ -33,6 +35,8 @@ class SshHost(Machine):
         super().__init__(target.name)
         self.target = target
         self._links: list[Link] = []
+        self._idle: dict[str, paramiko.Channel] = {}
+        """Programs on the node that wait for their next request: a warm one answers within milliseconds."""
         self._lock = threading.Lock()
         self._ended = threading.Condition()
         """Told when a session has ended and another may begin."""
@@ -46,6 +50,7 @@ class SshHost(Machine):
     def close(self) -> None:
         with self._lock:
             links, self._links = self._links, []
+            self._idle.clear()
         for link in links:
             link.close()
 
@@ -70,19 +75,25 @@ class SshHost(Machine):
                 except paramiko.SSHException:  # refused; which kind is lost when threads are refused at once
                     if not link.alive:
                         raise
-            with self._lock:
-                room = len(self._links) < MOST_LINKS
-                if room:
-                    self._links.append(open_link(self.target))
-            if not room:
-                if time.monotonic() > end:
-                    raise UnreachableError(
-                        "The SSH server opens no more sessions.",
-                        node=self.name,
-                        remedy="Raise MaxSessions in its sshd_config.",
-                    )
-                with self._ended:
-                    self._ended.wait(SESSION_PAUSE)
+            if time.monotonic() > end:
+                raise UnreachableError(
+                    "The SSH server opens no more sessions.",
+                    node=self.name,
+                    remedy="Raise MaxSessions in its sshd_config.",
+                )
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """For one more session: end the programs that only wait, else connect once more, else wait."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+            if not idle and len(self._links) < MOST_LINKS:
+                self._links.append(open_link(self.target))
+                return
+        for channel in idle.values():
+            channel.close()
+        with self._ended:
+            self._ended.wait(SESSION_PAUSE)
 
     # Programs
 
@@ -91,13 +102,8 @@ class SshHost(Machine):
     ) -> tuple[bytes, bytes]:
         end = time.monotonic() + timeout
         try:
-            channel = self._session(timeout)
-            try:
-                return self._converse(channel, program, request, nonce, end)
-            finally:
-                channel.close()
-                with self._ended:
-                    self._ended.notify_all()
+            with self._channel_of(program, timeout) as channel:
+                return self._converse(channel, request, nonce, end)
         except TimeoutError as error:
             raise UnreachableError(
                 "The node does not answer.", node=self.name, cause=f"no answer in {timeout:g} s"
@@ -107,13 +113,37 @@ class SshHost(Machine):
                 "The connection to the node broke.", node=self.name, cause=str(error) or type(error).__name__
             ) from error
 
+    @contextmanager
+    def _channel_of(self, program: Program, timeout: float) -> Iterator[paramiko.Channel]:
+        """A channel to the running program; it stays for the next request when its answer came whole.
+
+        A second request at the same time gets a program of its own.
+        """
+        with self._lock:
+            channel = self._idle.pop(program.name, None)
+        if channel is None or ChannelSocket(channel).dead:
+            channel = self._session(timeout)
+            channel.settimeout(timeout)
+            channel.exec_command(program.command)
+            channel.sendall(program.source)
+        kept = False
+        try:
+            yield channel
+            with self._lock:
+                kept = not channel.eof_received and program.name not in self._idle
+                if kept:
+                    self._idle[program.name] = channel
+        finally:
+            if not kept:
+                channel.close()
+                with self._ended:
+                    self._ended.notify_all()
+
     def _converse(
-        self, channel: paramiko.Channel, program: Program, request: bytes, nonce: str, end: float
+        self, channel: paramiko.Channel, request: bytes, nonce: str, end: float
     ) -> tuple[bytes, bytes]:
         channel.settimeout(max(0.1, end - time.monotonic()))
-        channel.exec_command(program.command)
-        channel.sendall(program.source + request)
-        channel.shutdown_write()
+        channel.sendall(request)
         trailer = f"\nend {nonce}\n".encode()
         output = bytearray()
         while trailer not in output[-PART - len(trailer) :]:
@@ -122,7 +152,7 @@ class SshHost(Machine):
             if not part:
                 return bytes(output), self._said(channel, end)
             output += part
-        return bytes(output), b""  # the answer is whole: no need to wait until the shell has ended
+        return bytes(output), b""
 
     def _said(self, channel: paramiko.Channel, end: float) -> bytes:
         """Standard error of a program that gave no answer."""

@@ -1,6 +1,6 @@
 """One effect on a node, under the fence. Safe to repeat: an effect that is there already is success.
 
-Stdlib-only, Python 3.8 or newer; runs with the request on standard input::
+Stdlib-only, Python 3.8 or newer; carries out each request on standard input, one JSON object a line::
 
     {"version": 1, "nonce": "...", "action": "file.write", "arguments": {...},
      "fence": {"cluster": "name", "holder": "...", "epoch": 3, "directory": "~/.sparkop/name"}}
@@ -372,8 +372,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
-    request = wire.read_request(stdin)
-    wire.write_answer(
-        stdout, request["nonce"], {"version": VERSION, "nonce": request["nonce"], **answer(request)}
-    )
+    for request in wire.requests(stdin):
+        nonce = request["nonce"]
+        wire.write_answer(stdout, nonce, {"version": VERSION, "nonce": nonce, **answer(request)})
     return 0

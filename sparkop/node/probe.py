@@ -1,7 +1,7 @@
 """Everything that is observed on a node, as one JSON document. Reads only.
 
-Stdlib-only, Python 3.8 or newer; runs with the request on standard input. By sysfs, /proc, netlink and
-Docker's socket: no subprocess, except nvidia-smi when ``gpu`` is asked for.
+Stdlib-only, Python 3.8 or newer; answers each request on standard input, one JSON object a line. By sysfs,
+/proc, netlink and Docker's socket: no subprocess, except nvidia-smi when ``gpu`` is asked for.
 
 Request (all but ``nonce`` may be left out)::
 
@@ -370,6 +370,6 @@ def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
 
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
-    request = wire.read_request(stdin)
-    wire.write_answer(stdout, request["nonce"], Probe(request).document())
+    for request in wire.requests(stdin):
+        wire.write_answer(stdout, request["nonce"], Probe(request).document())
     return 0

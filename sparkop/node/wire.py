@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Iterator
 
 DOCKER_SOCKET = "/var/run/docker.sock"
 
 
-def read_request(stream: BinaryIO) -> dict[str, Any]:
-    """The request: everything on standard input, one JSON object."""
-    request = json.loads(stream.read().decode())
-    if not isinstance(request, dict):
-        raise ValueError("the request is no JSON object")
-    return request
+def requests(stream: BinaryIO) -> Iterator[dict[str, Any]]:
+    """The requests on standard input, one JSON object a line, as they come; until its end."""
+    for line in iter(stream.readline, b""):
+        request = json.loads(line.decode())
+        if not isinstance(request, dict):
+            raise ValueError("the request is no JSON object")
+        yield request
 
 
 def write_answer(stream: BinaryIO, nonce: str, answer: dict[str, Any]) -> None:

@@ -87,7 +87,8 @@ class TestShells:
         self, part: str, start_sshd: Start, host_of: Callable[[Target], SshHost]
     ) -> None:
         settings = [f'ForceCommand eval "$SSH_ORIGINAL_COMMAND" | {part}']
-        assert "can't be read" in failure(host_of(start_sshd(settings).target())).message
+        with pytest.raises(UnreachableError):
+            host_of(start_sshd(settings).target()).probe(MEMORY, timeout=2)
 
 
 class TestHostKeys:
@@ -270,6 +271,31 @@ class TestFailures:
             time.sleep(0.02)
         assert works(host)
 
+    def test_a_warm_program_reads_anew_and_threads_share_the_host(
+        self, sshd: Sshd, host_of: Callable[[Target], SshHost], short_folder: Path
+    ) -> None:
+        host = host_of(sshd.target())
+        file = short_folder / "file"
+
+        def size() -> int:
+            return int(host.probe({"sections": ["files"], "files": [str(file)]})["files"][str(file)]["size"])
+
+        for length in range(3):
+            file.write_bytes(b"x" * length)
+            assert size() == length
+        assert len(host._idle) == 1
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(lambda _: size(), range(24))) == {2}
+        assert len(host._idle) == 1  # the others ended
+
+    def test_a_warm_program_that_was_killed_is_started_again(
+        self, sshd: Sshd, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        host = host_of(sshd.target())
+        assert works(host)
+        host._idle["probe"].close()
+        assert works(host)
+
     def test_nodes_are_opened_side_by_side_and_one_failure_is_one_nodes(self, sshd: Sshd) -> None:
         away = Target("away", "127.0.0.1", port=free_port(), config_file=str(sshd.config))
         hosts = [connect(sshd.target(), writable=False), connect(away, writable=False)]
@@ -307,6 +333,16 @@ class TestLimits:
         assert works(host)
         Api.released.set()
         assert list(lines) == [b"second", b"last"]
+
+    def test_programs_that_wait_make_room(
+        self, start_sshd: Start, api: int, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        """Warm programs take sessions; where these are few, streams come first."""
+        host = host_of(start_sshd(["MaxSessions 1", "AllowTcpForwarding no"]).target())
+        for _ in range(3):
+            assert works(host)
+            assert host.http("GET", api, "/x").read() == b"/x None"
+        assert len(host._links) <= 2
 
     @pytest.mark.parametrize("settings", [[], ["AllowTcpForwarding no"]], ids=["forwarded", "relayed"])
     def test_lines_arrive_as_they_are_sent(
