@@ -241,7 +241,10 @@ def _delegate(path: Path) -> None:
             (path / "cgroup.subtree_control").write_text(f"+{name}")
         except OSError as error:
             if name in _V2_NEEDED:
-                raise LabError(f"cgroup controller {name} cannot be used below {path}: {error}") from error
+                raise LabError(
+                    f"cgroup controller {name} cannot be used below {path}: {error}",
+                    remedy="in a container: start it with --privileged --cgroupns=host",
+                ) from error
 
 
 def _entering(files: Sequence[Path], argv: Sequence[str]) -> list[str]:

@@ -28,6 +28,8 @@ FORMAT = 1
 VENV_TARGET = "/opt/vllm"
 """Where the vLLM image expects its environment."""
 BUILD_SECONDS = 300.0
+KEPT = 5
+"""Builds that the cache folder keeps, 20 MB each."""
 STORE = Path("docker/registry/v2")
 
 Say = Callable[[str], None]
@@ -149,6 +151,14 @@ def _build(lab: Lab, kept: Path) -> None:
         (done / "references.json").write_text(json.dumps(digests, indent=2) + "\n")
         shutil.rmtree(kept, ignore_errors=True)
         done.rename(kept)
+    forget_old(kept.parent)
+
+
+def forget_old(folder: Path) -> None:
+    """Remove what was kept of all but the last KEPT builds."""
+    builds = sorted(folder.glob("*/references.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in builds[KEPT:]:
+        shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _build_one(host: Host, recipe: Recipe, work: Path) -> str:

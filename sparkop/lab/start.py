@@ -6,6 +6,7 @@ the pid into the controller's pid namespace.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from sparkop.lab.layout import LabError
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 @dataclass
@@ -33,7 +34,8 @@ class Init:
 
         Raises LabError with the end of its log when it fails.
         """
-        self.talk.sendall(b"network")
+        with contextlib.suppress(ConnectionError):  # it died: the next line says so, with its log
+            self.talk.sendall(b"network")
         _expect(self.talk, b"up", self.log)
         self.talk.close()
 

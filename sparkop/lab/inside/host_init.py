@@ -1,8 +1,8 @@
 """Process 1 of a lab host: makes the host's file tree, then becomes tini with the host's services.
 
 Usage: host_init.py CONFIG SOCKET. Runs in new mount, network, pid, uts, ipc and cgroup namespaces.
-Talks to the controller over the inherited SOCKET: sends "here" (its credentials tell the pid), makes the
-tree, waits for "network", and sends "up" as the last thing.
+Talks to the controller over the inherited SOCKET: sends "here" (its credentials tell the pid), waits until
+control group and network are ready ("network"), and sends "up" as the last thing before the services start.
 """
 
 from __future__ import annotations
@@ -114,10 +114,9 @@ def main() -> None:
     config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     controller = socket.socket(fileno=int(sys.argv[2]))
     controller.sendall(b"here")
-    root = make_tree(config)
     if controller.recv(16) != b"network":
         raise SystemExit("the controller went away before the network was there")
-    bind_speeds(root, config["speeds"])
+    root = make_tree(config)
     pivot(root)
     controller.sendall(b"up")
     controller.close()
@@ -153,6 +152,7 @@ def make_tree(config: dict[str, Any]) -> Path:
     mount_cgroups(root / "sys/fs/cgroup", config["cgroup_hierarchies"])
     bind_figures(root, config["memory_bytes"])
     make_classes(root, Path(config["classes"]))
+    bind_speeds(root, config["speeds"])
     return root
 
 
