@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def test_the_base_has_python_a_shell_and_no_tests_of_python(tmp_path: Path) -> N
     assert any(name.startswith(f"usr/lib/{python}/json/") for name in members)
     assert not any(name.startswith(f"usr/lib/{python}/test/") for name in members)
     assert members["tmp"].mode == 0o1777
+
+
+def test_only_the_last_builds_are_kept(tmp_path: Path) -> None:
+    for number in range(images.KEPT + 2):
+        file = tmp_path / f"build{number}" / "references.json"
+        file.parent.mkdir()
+        file.touch()
+        os.utime(file, (number, number))
+    images.forget_old(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"build{number}" for number in range(2, images.KEPT + 2)
+    }
 
 
 @pytest.mark.lab
