@@ -31,6 +31,8 @@ class NodeFacts:
     fabric: FabricFacts | None = None
     """None only where a single node needs none."""
     cpu_count: int | None = None
+    memory_total: int | None = None
+    """Bytes."""
     revision: str | None = None
     """Commit of the checkpoint on the node, for a hub cache whose spec names a branch."""
     present: frozenset[str] = frozenset()

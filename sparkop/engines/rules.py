@@ -75,9 +75,9 @@ class Finding:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which findings are shown."""
-    from sparkop.engines import rules_common, rules_sglang, rules_vllm
+    from sparkop.engines import rules_budget, rules_common, rules_sglang, rules_vllm
 
-    return (*rules_common.RULES, *rules_sglang.RULES, *rules_vllm.RULES)
+    return (*rules_common.RULES, *rules_sglang.RULES, *rules_vllm.RULES, *rules_budget.RULES)
 
 
 def check(spec: ClusterSpec, facts: Facts = None) -> list[Finding]:

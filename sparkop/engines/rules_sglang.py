@@ -12,7 +12,6 @@ from sparkop.engines.words import flags_in, values_of
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec
 
-CHUNK_LIMIT = 1024
 ROW_LIMIT = 128
 """Query rows that the SM121 kernel of SGLang 0.5.20 and later takes."""
 QSA_DRAFT_LIMIT = 4
@@ -42,10 +41,6 @@ class Asked:
     @property
     def requests(self) -> tuple[int | None, Path]:
         return self.number("--max-running-requests", self.engine.max_requests, "maxRequests")
-
-    @property
-    def chunk(self) -> tuple[int | None, Path]:
-        return self.number("--chunked-prefill-size", self.engine.chunked_prefill_size, "chunkedPrefillSize")
 
     @property
     def draft(self) -> tuple[int | None, Path]:
@@ -79,17 +74,6 @@ def _table_on_gpu(asked: Asked) -> Iterator[Breach]:
         yield Breach(("engine", "pleOffload"), "pleOffload is false")
     if any(word.replace("_", "-").startswith("--no-ple-offload") for word in asked.words):
         yield Breach(EXTRA, "--no-ple-offload-embedding")
-
-
-def _chunk(asked: Asked) -> Iterator[Breach]:
-    (chunk, path), (context, _) = asked.chunk, asked.context
-    native = asked.engine.long_context.native if asked.engine.long_context else 262144
-    if chunk is not None and chunk > CHUNK_LIMIT and context is not None and context > native:
-        workspace = 2 * 4 * chunk * context / 1e9
-        yield Breach(
-            path,
-            f"a prefill chunk of {chunk} at {context:,} tokens of context (up to {workspace:.0f} GB more)",
-        )
 
 
 def _expandable(asked: Asked) -> Iterator[Breach]:
@@ -214,14 +198,6 @@ RULES = (
         "B10",
         "leave engine.pleOffload out",
         _sglang(_table_on_gpu),
-    ),
-    Rule(
-        "sglang.chunk",
-        "SGLang, QSA models",
-        "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
-        "B10, B11",
-        "engine.chunkedPrefillSize of at most 1024",
-        _sglang(_chunk),
     ),
     Rule(
         "sglang.expandable-segments",

@@ -137,6 +137,7 @@ def _facts(
         home=document.machine.home,
         fabric=fabric,
         cpu_count=document.machine.cpu_count,
+        memory_total=document.memory.total if document.memory else None,
         revision=getattr(outside.get("weights"), "revision", None),
         present=frozenset(p for p in engine.optional_files(spec) if files.get(p) is not None),
     )

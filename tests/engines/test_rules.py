@@ -39,7 +39,7 @@ REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
         {"engine.extraArgs": ["--cuda-graph-bs-decode", "1", "2", "--seed", "9"]},
         "2 of 16",
     ),
-    ("sglang.context", {"engine.context": 1048577}, "1,048,577"),
+    ("sglang.context", {"engine.context": 1048577, "memory.gpuFraction": 0.84}, "1,048,577"),
     ("sglang.context", {"engine.longContext.factor": 2.0}, "524,288 of 900,000"),
     ("sglang.context-by-argument", {"engine.extraArgs": ["--context-length", "500000"]}, "--context-length"),
     ("sglang.one-name", {"api.servedNames": ["one", "two"]}, "2 served names"),
@@ -128,7 +128,10 @@ def test_cpus_that_a_node_has_not_are_refused_once_it_was_read() -> None:
 
 def test_override_sets_a_rule_aside_and_keeps_it_in_sight() -> None:
     reason = "measured on our machines with 20 GB to spare"
-    changes = {"engine.chunkedPrefillSize": 2048, "rules.override": [{"id": "sglang.chunk", "reason": reason}]}
+    changes = {
+        "engine.chunkedPrefillSize": 2048,
+        "rules.override": [{"id": "sglang.chunk", "reason": reason}],
+    }
     findings = check(spec(RECIPE_B, changes))
     assert refusals(findings) == []
     (kept,) = [each for each in findings if each.rule.id == "sglang.chunk"]

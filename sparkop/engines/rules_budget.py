@@ -1,0 +1,161 @@
+"""Rules that rest on the memory budget: what the arithmetic forbids is not launched (B10, B11).
+
+A model whose numbers are neither shipped nor read has no budget, and no rule here objects to it but the
+chunk's, which then goes by what froze recipe B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkop.engines.budget.asked import Asked, asked
+from sparkop.engines.budget.budget import SGLANG_CHUNK, budget, indexer_workspace
+from sparkop.engines.budget.lines import Budget, Part
+from sparkop.engines.budget.machine import NodeMemory
+from sparkop.engines.rules import Breach, Facts, Rule
+from sparkop.spec.engines import SglangEngine
+from sparkop.spec.models import ClusterSpec
+
+CHUNK = 1024
+"""A chunk that recipe B runs at 900,000 tokens."""
+GIB = 1 << 30
+
+
+def of_spec(spec: ClusterSpec, facts: Facts) -> Budget | None:
+    """The budget by the shipped numbers and the nodes' memory; None when the model is not known."""
+    memory = {
+        fact.name: NodeMemory(fact.memory_total) for fact in facts or () if fact.memory_total is not None
+    }
+    return budget(spec, memory=memory)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _chunk_of(spec: ClusterSpec, wanted: Asked) -> int:
+    return (
+        SGLANG_CHUNK if wanted.chunk is None and isinstance(spec.engine, SglangEngine) else wanted.chunk or 0
+    )
+
+
+def _chunk(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    if not isinstance(spec.engine, SglangEngine):
+        return
+    wanted, found = asked(spec), of_spec(spec, facts)
+    chunk, context = _chunk_of(spec, wanted), wanted.context
+    path = wanted.paths["chunk"]
+    if found is None:
+        native = spec.engine.long_context.native if spec.engine.long_context else 262144
+        if wanted.chunk is not None and chunk > CHUNK and context is not None and context > native:
+            size, _ = indexer_workspace(chunk, context)
+            yield Breach(path, f"a prefill chunk of {chunk} at {context:,} tokens of context ({_gib(size)})")
+        return
+    rank = min(found.ranks, key=lambda rank: rank.left)
+    size = sum(line.size for line in rank.lines if line.part is Part.WORKSPACE)
+    if size and chunk > CHUNK and not rank.safe:
+        own = " (SGLang's own)" if wanted.chunk is None else ""
+        room = rank.left + size - rank.floor
+        yield Breach(
+            path,
+            f"a prefill chunk of {chunk}{own} takes {_gib(size)} of workspace at {context or 0:,} tokens of "
+            f"context, and {rank.node} has {_gib(max(0, room))} for it",
+        )
+
+
+def _memory(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    found = of_spec(spec, facts)
+    if found is None:
+        return
+    wanted = asked(spec)
+    chunk = _chunk_of(spec, wanted)
+    rank = min(found.ranks, key=lambda rank: rank.left)
+    workspace = sum(line.size for line in rank.lines if line.part is Part.WORKSPACE)
+    spared = round(workspace * (1 - CHUNK / chunk)) if chunk > CHUNK else 0
+    if rank.left + spared < rank.floor:
+        left = f"{_gib(-rank.left)} too much" if rank.left < 0 else f"{_gib(rank.left)} left"
+        yield Breach(
+            wanted.paths["kv" if wanted.kv_bytes is not None else "fraction"],
+            f"{rank.node} would use {_gib(rank.used)} of {_gib(rank.total.size)}: {left}, "
+            f"and {_gib(rank.floor)} must stay",
+        )
+
+
+def _pool(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    found = of_spec(spec, facts)
+    if found is None or found.pool is None or not found.pool.context:
+        return
+    wanted, pool = asked(spec), found.pool
+    if pool.tokens < pool.context:
+        by_size = wanted.kv_bytes is not None or wanted.kv_tokens is not None
+        yield Breach(
+            wanted.paths["kv" if by_size else "fraction"],
+            f"the KV cache holds {pool.tokens:,} of the {pool.context:,} tokens of one context",
+        )
+
+
+def _fraction(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    found, wanted = of_spec(spec, facts), asked(spec)
+    if found is None or wanted.engine != "vllm" or wanted.fraction is None:
+        return
+    for rank in found.ranks:
+        system = sum(line.size for line in rank.lines if line.part is Part.SYSTEM)
+        free = rank.total.size - system
+        if wanted.fraction * rank.total.size > free:
+            yield Breach(
+                wanted.paths["fraction"],
+                f"{wanted.fraction:g} of {_gib(rank.total.size)} is more than can be free on "
+                f"{rank.node}: {_gib(free)}",
+            )
+            return
+
+
+def _state(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+    found = of_spec(spec, facts)
+    if found is not None and found.slots is not None and found.slots.requests < 1:
+        yield Breach(asked(spec).paths["ratio"], f"{found.slots.count} state slots let no request run")
+
+
+RULES = (
+    Rule(
+        "sglang.chunk",
+        "SGLang, QSA models",
+        "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
+        "B10, B11",
+        f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
+        "(sparkop budget shows what fits)",
+        _chunk,
+    ),
+    Rule(
+        "budget.memory",
+        "models with a budget",
+        "a node without free memory stops answering; the guard would kill the rank before that",
+        "B11",
+        "a lower memory.kvCache or memory.gpuFraction (sparkop budget --fit finds the largest)",
+        _memory,
+    ),
+    Rule(
+        "budget.pool",
+        "models with a budget",
+        "vLLM does not start then, and SGLang refuses or cuts long prompts",
+        "vLLM 0.33 kv_cache_utils.py; recipe B's preflight",
+        "a smaller engine.context (sparkop budget --fit context), or more memory for the cache",
+        _pool,
+    ),
+    Rule(
+        "budget.fraction",
+        "vLLM, models with a budget",
+        "vLLM refuses to start unless this share is free, also where memory.kvCache sizes the cache",
+        "vLLM 0.33 v1/worker/utils.py request_memory",
+        "a lower memory.gpuFraction (sparkop budget --fit fraction)",
+        _fraction,
+    ),
+    Rule(
+        "budget.state",
+        "SGLang, models with Mamba or GDN state",
+        "every request needs slots for its state",
+        "recipe B: 73 slots, concurrency 14",
+        "a higher engine.mamba.fullMemoryRatio or memory.gpuFraction",
+        _state,
+    ),
+)
