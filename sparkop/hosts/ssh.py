@@ -160,7 +160,8 @@ class SshHost(Machine):
         channel.settimeout(max(0.1, min(2.0, end - time.monotonic())))
         while part := channel.recv_stderr(PART):
             said += part
-        if not self._link().alive:
+        transport = channel.get_transport()
+        if transport is None or not transport.is_active():
             raise EOFError("the connection is closed")
         if channel.exit_status_ready() and channel.recv_exit_status() == 127:
             said += b"\nIs python3 installed on the node?"

@@ -21,9 +21,9 @@ from sparkop.hosts.ssh_auth import Authentication, NotAuthenticatedError
 from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name, read_options
 
 CHANNEL_TIMEOUT = 10.0
-USER_TIMEOUT_MS = 8000
+USER_TIMEOUT_MS = 6000
 """A sent byte that is not acknowledged for this long ends the connection (a node without power)."""
-KEEPALIVE = (4, 2, 3)
+KEEPALIVE = (3, 1, 3)
 """Seconds of silence before the first question, between questions, and how many go unanswered."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are no output of ours

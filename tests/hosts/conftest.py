@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparkop.lab.lab import Lab
-from tests.hosts.lab_network import inside, running_lab
 from tests.hosts.services import running_api
 from tests.hosts.sshd import Sshd, running_sshd
+from tests.labkit import inside
 
 
 @pytest.fixture
@@ -49,15 +49,8 @@ def api() -> Iterator[int]:
         yield port
 
 
-@pytest.fixture(scope="session")
-def lab_up() -> Iterator[Lab]:
-    """A lab for this folder's tests."""
-    with running_lab() as lab:
-        yield lab
-
-
 @pytest.fixture
-def lab(lab_up: Lab) -> Iterator[Lab]:
-    """The lab, with this test's thread in its network."""
-    with inside(lab_up):
-        yield lab_up
+def inside_lab(lab: Lab) -> Iterator[Lab]:
+    """The lab, with this test's thread, and what it starts, inside."""
+    with inside(lab):
+        yield lab

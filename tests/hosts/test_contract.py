@@ -20,9 +20,9 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, World
 from sparkop.lab.lab import Lab
-from tests.hosts.images import IMAGE, put_busybox
-from tests.hosts.lab_network import target
+from tests.labkit import busybox
 
+IMAGE = "registry.lab:5000/test/busybox"
 _numbers = itertools.count(1)
 
 
@@ -91,10 +91,9 @@ def _ssh(request: pytest.FixtureRequest) -> Node:
 
 
 def _lab(request: pytest.FixtureRequest) -> Node:
-    lab: Lab = request.getfixturevalue("lab")
-    folder: Path = request.getfixturevalue("short_folder")
-    there = target(lab, "spark-1", folder)
-    put_busybox(lab.host("spark-1"), folder)
+    lab: Lab = request.getfixturevalue("inside_lab")
+    assert busybox(lab, "spark-1") == IMAGE
+    there = Target("node", "spark-1.lab")
     hosts = (connect(there, writable=True), connect(there, writable=True))
     return Node(*hosts, _fence(f"~/.sparkop/contract{next(_numbers)}"))
 

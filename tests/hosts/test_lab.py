@@ -17,12 +17,14 @@ from sparkop.hosts.document import parse_document
 from sparkop.hosts.rails import rails
 from sparkop.hosts.ssh import SshHost
 from sparkop.lab.lab import Lab
-from tests.hosts.images import IMAGE, put_busybox
-from tests.hosts.lab_network import target
+from tests.labkit import busybox, until
 
 pytestmark = pytest.mark.lab
 
 SECOND_PORT = 2222
+IMAGE = "registry.lab:5000/test/busybox"
+SPARK_1 = Target("spark-1", "spark-1.lab")
+SPARK_2 = Target("spark-2", "spark-2.lab")
 
 
 @pytest.fixture
@@ -40,9 +42,16 @@ def host_of() -> Iterator[Callable[[Target], SshHost]]:
 
 
 @pytest.fixture
-def spark(lab: Lab, short_folder: Path, host_of: Callable[[Target], SshHost]) -> SshHost:
-    """spark-1."""
-    return host_of(target(lab, "spark-1", short_folder))
+def lab(inside_lab: Lab) -> Lab:
+    """The lab, from inside."""
+    return inside_lab
+
+
+@pytest.fixture
+def spark(lab: Lab, host_of: Callable[[Target], SshHost]) -> SshHost:
+    """spark-1, with a small image."""
+    assert busybox(lab, "spark-1") == IMAGE
+    return host_of(SPARK_1)
 
 
 @pytest.fixture
@@ -71,7 +80,12 @@ def strict(
 
     def make(*settings: str) -> SshHost:
         strict_server(lab, f"PidFile={pid_file}", *settings)
-        return host_of(target(lab, "spark-1", short_folder, port=SECOND_PORT))
+        config = short_folder / "config"
+        config.write_text(
+            f"Host strict\nHostName spark-1.lab\nPort {SECOND_PORT}\nHostKeyAlias spark-1.lab\n"
+            "User root\nInclude ~/.ssh/config\nIdentityFile ~/.ssh/id_ed25519\n"
+        )
+        return host_of(Target("spark-1", "strict", config_file=str(config)))
 
     yield make
     lab.host("spark-1").exec(["sh", "-c", f"kill $(cat {pid_file}); rm -f {pid_file}"])
@@ -87,13 +101,8 @@ def strict(
     ids=["no sockets", "one session", "no forwarding"],
 )
 def test_docker_where_the_server_forbids_sockets(
-    settings: tuple[str, ...],
-    lab: Lab,
-    fence: Fence,
-    short_folder: Path,
-    strict: Callable[..., SshHost],
+    settings: tuple[str, ...], spark: SshHost, fence: Fence, strict: Callable[..., SshHost]
 ) -> None:
-    put_busybox(lab.host("spark-1"), short_folder)
     host = strict(*settings)
     command = ("sh", "-c", "echo one; echo two; sleep 600")
     host.containers.run(ContainerSpec("hosts-test", IMAGE, {"sparkop.cluster": "hosts"}, command), fence)
@@ -103,8 +112,7 @@ def test_docker_where_the_server_forbids_sockets(
     assert list(host.log_lines("hosts-test", tail=10)) == ["one", "two"]
 
 
-def test_logs_are_followed_until_the_end(lab: Lab, spark: SshHost, fence: Fence, short_folder: Path) -> None:
-    put_busybox(lab.host("spark-1"), short_folder)
+def test_logs_are_followed_until_the_end(spark: SshHost, fence: Fence) -> None:
     command = ("sh", "-c", "echo first; sleep 1; echo last; exit 3")
     spark.containers.run(ContainerSpec("hosts-test", IMAGE, {"sparkop.cluster": "hosts"}, command), fence)
     assert list(spark.log_lines("hosts-test", tail=10, follow=True)) == ["first", "last"]
@@ -114,10 +122,9 @@ def test_logs_are_followed_until_the_end(lab: Lab, spark: SshHost, fence: Fence,
     assert (found.state, found.exit_code) == ("exited", 3)
 
 
-def test_pull_by_digest(lab: Lab, spark: SshHost, fence: Fence, short_folder: Path) -> None:
+def test_pull_by_digest(lab: Lab, spark: SshHost, fence: Fence) -> None:
     host = lab.host("spark-1")
     name = "registry.lab:5000/tests/hosts:1"
-    put_busybox(host, short_folder)
     host.docker("tag", IMAGE, name)
     host.docker("push", "-q", name)
     digest = host.docker("image", "inspect", "-f", "{{index .RepoDigests 0}}", name).strip()
@@ -132,10 +139,7 @@ def test_pull_by_digest(lab: Lab, spark: SshHost, fence: Fence, short_folder: Pa
         list(spark.containers.pull(digest[:-4] + "0000", fence))
 
 
-def test_a_stubborn_container_is_killed_after_its_grace(
-    lab: Lab, spark: SshHost, fence: Fence, short_folder: Path
-) -> None:
-    put_busybox(lab.host("spark-1"), short_folder)
+def test_a_stubborn_container_is_killed_after_its_grace(spark: SshHost, fence: Fence) -> None:
     command = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     spark.containers.run(ContainerSpec("hosts-test", IMAGE, {}, command), fence)
     begin = time.monotonic()
@@ -155,15 +159,13 @@ def _renew_often(host: SshHost, fence: Fence, seconds: float) -> None:
         assert time.monotonic() - begin < 1.5
 
 
-def test_two_contenders_one_lease(
-    lab: Lab, spark: SshHost, host_of: Callable[[Target], SshHost], short_folder: Path
-) -> None:
+def test_two_contenders_one_lease(spark: SshHost, host_of: Callable[[Target], SshHost]) -> None:
     """Whoever comes first: exactly one of many that saw the same holder gets the lease."""
     first = Fence("race", "first", time.monotonic_ns(), "~/.sparkop/race")
     seen = spark.act("lease.acquire", {"force": True}, first)["lease"]
     won: list[int] = []
     lost: list[int] = []
-    hosts = [host_of(target(lab, "spark-1", short_folder)) for _ in range(5)]
+    hosts = [host_of(SPARK_1) for _ in range(5)]
 
     def contend(number: int) -> None:
         host = hosts[number]
@@ -206,17 +208,15 @@ def test_gpu_facts(spark: SshHost) -> None:
     assert gpu.devices[0].name == "NVIDIA GB10"
 
 
-def test_a_node_without_power_fails_within_seconds(
-    lab: Lab, host_of: Callable[[Target], SshHost], short_folder: Path
-) -> None:
-    host = host_of(target(lab, "spark-2", short_folder))
+def test_a_node_without_power_fails_within_seconds(lab: Lab, host_of: Callable[[Target], SshHost]) -> None:
+    host = host_of(SPARK_2)
     before = parse_document(host.probe({"sections": ["machine"]})).machine
     lab.power_cut("spark-2")
     try:
         begin = time.monotonic()
         with pytest.raises(UnreachableError):
             host.probe({"sections": ["machine"]})
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 10
         with pytest.raises(UnreachableError) as caught:
             host.probe({"sections": ["machine"]})
         assert "no route" in (caught.value.cause or "") or "did not answer" in (caught.value.cause or "")
@@ -229,19 +229,15 @@ def test_a_node_without_power_fails_within_seconds(
     assert after.boot_id != before.boot_id
 
 
-def test_docker_that_is_down_is_unknown_not_empty(
-    lab: Lab, host_of: Callable[[Target], SshHost], short_folder: Path
-) -> None:
-    host = host_of(target(lab, "spark-2", short_folder))
+def test_docker_that_is_down_is_unknown_not_empty(lab: Lab, host_of: Callable[[Target], SshHost]) -> None:
+    host = host_of(SPARK_2)
     fence = Fence("down", "me", time.monotonic_ns(), "~/.sparkop/down")
     host.act("lease.acquire", {"force": True}, fence)
     machine = lab.host("spark-2")
     machine.exec(["sh", "-c", "touch /run/hold-dockerd; kill $(cat /run/docker.pid)"])
     try:
-        end = time.monotonic() + 30
-        while (document := parse_document(host.probe({"labels": ["sparkop.cluster"]}))).docker is not None:
-            assert time.monotonic() < end
-        assert document.error("docker")
+        until(lambda: parse_document(host.probe({})).docker is None, 30)
+        assert parse_document(host.probe({})).error("docker")
         with pytest.raises((BlockedError, UnreachableError)):
             host.containers.kill("x", fence)
         with pytest.raises(UnreachableError, match="Docker"):

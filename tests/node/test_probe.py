@@ -1,0 +1,286 @@
+"""Single facts of the probe, against what the machine's own programs say and against made-up inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sparkop.node import engine, gpus, network, probe, wire
+
+
+def document(**request: Any) -> dict[str, Any]:
+    return probe.Probe({"nonce": "n", **request}).document()
+
+
+class TestWeights:
+    """The ledger is believed only while the file is the one that was hashed."""
+
+    FILE: ClassVar = {"path": "a.bin", "size": 3, "sha256": "s" * 64}
+
+    def look(self, folder: Path, **change: Any) -> dict[str, Any]:
+        return document(
+            sections=["weights"],
+            state=str(folder / "state"),
+            weights={"directory": str(folder / "w"), "files": [{**self.FILE, **change}]},
+        )["weights"]
+
+    def place(self, folder: Path, **entry: Any) -> Path:
+        path = folder / "w" / "a.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"abc")
+        known = {**probe.stamp(path.stat()), "sha256": "s" * 64, **entry}
+        ledger = folder / "state" / "ledger" / "weights.json"
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+        ledger.write_text(json.dumps({"version": 1, "files": {os.path.realpath(path): known}}))
+        return path
+
+    def test_verified(self, tmp_path: Path) -> None:
+        self.place(tmp_path)
+        found = self.look(tmp_path)
+        assert (found["verified"], found["verified_bytes"], found["bytes"]) == (1, 3, 3)
+        assert found["missing"] == found["wrong"] == found["unverified"] == []
+
+    def test_missing_folder_and_file(self, tmp_path: Path) -> None:
+        found = self.look(tmp_path)
+        assert not found["exists"]
+        assert found["missing"] == ["a.bin"]
+
+    @pytest.mark.parametrize("change", ["touch", "rewrite", "replace"])
+    def test_any_change_makes_it_unverified(self, change: str, tmp_path: Path) -> None:
+        path = self.place(tmp_path)
+        if change == "touch":
+            os.utime(path, (1, 1))
+        elif change == "rewrite":
+            path.write_bytes(b"abd")
+        else:
+            other = path.with_name("other")
+            other.write_bytes(b"abc")
+            facts = path.stat()
+            os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+            other.replace(path)
+        assert self.look(tmp_path)["unverified"] == ["a.bin"]
+
+    def test_another_size_is_wrong(self, tmp_path: Path) -> None:
+        self.place(tmp_path)
+        assert self.look(tmp_path, size=4)["wrong"] == ["a.bin"]
+
+    def test_another_hash_is_wrong(self, tmp_path: Path) -> None:
+        self.place(tmp_path)
+        assert self.look(tmp_path, sha256="t" * 64)["wrong"] == ["a.bin"]
+
+    def test_size_alone_is_no_proof(self, tmp_path: Path) -> None:
+        self.place(tmp_path, sha256=None)
+        assert self.look(tmp_path)["unverified"] == ["a.bin"]
+
+    def test_a_damaged_ledger_proves_nothing(self, tmp_path: Path) -> None:
+        self.place(tmp_path)
+        (tmp_path / "state" / "ledger" / "weights.json").write_text("{")
+        assert self.look(tmp_path)["unverified"] == ["a.bin"]
+
+    def test_through_the_links_of_a_hub_cache(self, tmp_path: Path) -> None:
+        path = self.place(tmp_path)
+        link = tmp_path / "w" / "link.bin"
+        link.symlink_to(path)
+        assert self.look(tmp_path, path="link.bin")["verified"] == 1
+
+
+class TestUnknown:
+    """What can't be read is an error of its own, never empty."""
+
+    def test_one_bad_file_leaves_the_others(self, tmp_path: Path) -> None:
+        good = tmp_path / "good"
+        good.write_bytes(b"")
+        answer = document(sections=["files"], files=[str(good), str(tmp_path)])
+        assert list(answer["files"]) == [str(good)]
+        assert "IsADirectoryError" in answer["errors"][f"files:{tmp_path}"]
+
+    def test_a_damaged_state_file(self, tmp_path: Path) -> None:
+        (tmp_path / "good.json").write_text("1")
+        (tmp_path / "bad.json").write_text("{")
+        answer = document(sections=["state"], state=str(tmp_path))
+        assert answer["state"] == {"good.json": 1}
+        assert "state:bad.json" in answer["errors"]
+
+    def test_a_section_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(probe, "read_text", lambda _path: "nothing: here\n")
+        answer = document(sections=["memory"])
+        assert "memory" not in answer
+        assert answer["errors"]["memory"]
+
+    def test_no_docker(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        nowhere = wire.Engine(str(tmp_path / "no.sock"), 1)
+        monkeypatch.setattr(engine.wire, "Engine", lambda timeout: nowhere)
+        answer = document(sections=["docker"])
+        assert "docker" not in answer
+        assert "FileNotFoundError" in answer["errors"]["docker"]
+
+
+class TestNetwork:
+    """Against ip(8) and this process's own sockets."""
+
+    def test_addresses_and_routes_are_those_of_ip(self) -> None:
+        with network.Netlink() as netlink:
+            found = netlink.addresses()
+            route = netlink.route("127.0.0.1")
+            none = netlink.route("2001:db8::1") if not _has_route("2001:db8::1") else None
+        said = json.loads(subprocess.run(["ip", "-j", "addr"], capture_output=True, check=True).stdout)
+        expected = {
+            entry["ifname"]: sorted(f"{a['local']}/{a['prefixlen']}" for a in entry["addr_info"])
+            for entry in said
+            if entry["addr_info"]
+        }
+        assert {name: sorted(addresses) for name, addresses in found.items()} == expected
+        assert route == {"interface": "lo", "source": "127.0.0.1", "gateway": None}
+        assert none is None
+
+    @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+    @pytest.mark.parametrize("way", ["diag", "proc"])
+    def test_listeners(self, way: str, family: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        if way == "proc":
+            monkeypatch.setattr(network, "diag_listeners", _refuse)
+        with socket.create_server((address, 0), family=family) as listener:
+            port = listener.getsockname()[1]
+            found = network.ports([port, 1])
+        assert found["1"] == {"listening": False}
+        assert found[str(port)]["listening"]
+        assert found[str(port)]["addresses"] == [address]
+        assert (found[str(port)]["uid"], found[str(port)]["pid"]) == (os.getuid(), os.getpid())
+
+
+def _has_route(address: str) -> bool:
+    return subprocess.run(["ip", "route", "get", address], capture_output=True).returncode == 0
+
+
+def _refuse(_family: int) -> Iterator[network.Listener]:
+    raise OSError("no sock_diag")
+
+
+class TestEngine:
+    """The Docker engine's answers, by a socket that gives them."""
+
+    @contextmanager
+    def speaking(self, folder: Path, answers: dict[str, tuple[int, bytes]]) -> Iterator[wire.Engine]:
+        path = str(folder / "docker.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(path)
+            listener.listen()
+
+            def serve() -> None:
+                while True:
+                    try:
+                        connection, _ = listener.accept()
+                    except OSError:
+                        return
+                    with connection:
+                        asked = connection.recv(1 << 16).split()[1].decode()
+                        status, body = answers.get(asked, (404, b'{"message":"none"}'))
+                        head = f"HTTP/1.0 {status} X\r\nApi-Version: 1.51\r\n"
+                        head += "Server: Docker/28.1.0 (linux)\r\n\r\n"
+                        connection.sendall(head.encode() + body)
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            yield wire.Engine(path, 5)
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+
+    def test_containers_and_images(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        listed = [
+            {"Id": "1", "Names": ["/ours"], "Labels": {"sparkop.cluster": "c"}},
+            {"Id": "2", "Names": ["/foreign"], "Labels": {"sparkop.cluster": "d"}},
+            {"Id": "3", "Names": ["/named"], "Labels": None},
+            {"Id": "4", "Names": ["/broken"], "Labels": {"sparkop.cluster": "c"}},
+        ]
+        dead = {"Status": "exited", "ExitCode": 0, "StartedAt": "2026-01-01T00:00:00Z", "OOMKilled": True}
+        made = {"Status": "created", "ExitCode": 0, "StartedAt": "0001-01-01T00:00:00Z"}
+        config = {"Image": "i", "Labels": {"a": "b"}, "Env": ["SECRET=1"]}
+        answers = {
+            "/containers/json?all=1": (200, json.dumps(listed).encode()),
+            "/containers/1/json": (200, _json(Id="1", Name="/ours", Image="sha", State=dead, Config=config)),
+            "/containers/3/json": (200, _json(Id="3", Name="/named", Image="sha", State=made, Config=config)),
+            "/containers/4/json": (500, b'{"message":"disk on fire"}'),
+            "/images/i/json": (200, _json(Id="sha", RepoDigests=None, Config=None, Size=5)),
+        }
+        with self.speaking(tmp_path, answers) as speaking:
+            monkeypatch.setattr(engine.wire, "Engine", lambda timeout: speaking)
+            errors: dict[str, str] = {}
+            request = {"labels": ["sparkop.cluster=c"], "containers": ["named"], "images": ["i", "j"]}
+            found = engine.read(request, 5, errors)
+        assert (found["version"], found["api_version"]) == ("28.1.0", "1.51")
+        assert [c["name"] for c in found["containers"]] == ["ours", "named"]
+        ours, named = found["containers"]
+        assert (ours["state"], ours["exit_code"], ours["oom_killed"]) == ("exited", 0, True)
+        assert (named["state"], named["exit_code"], named["started_at"]) == ("created", None, None)
+        assert found["images"] == {"i": {"id": "sha", "digests": [], "labels": {}, "size": 5}, "j": None}
+        assert "disk on fire" in errors["docker:4"]
+        assert "SECRET" not in json.dumps(found)
+
+
+def _json(**answer: Any) -> bytes:
+    return json.dumps(answer).encode()
+
+
+class TestGpu:
+    """What nvidia-smi prints on a GB10 (recorded), and when it fails."""
+
+    def say(self, folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = folder / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def test_recorded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.say(
+            tmp_path,
+            'case "$1" in\n'
+            '--query-gpu*) echo "NVIDIA GB10, 580.142, 3, 12.42, 36, [N/A]";;\n'
+            '*) echo "601168, /home/user/Comfy,UI/bin/python, 1927";; esac',
+            monkeypatch,
+        )
+        found = gpus.answer(gpus.ask(), 5)
+        assert found["devices"] == [
+            {
+                "name": "NVIDIA GB10",
+                "driver": "580.142",
+                "utilization_percent": 3.0,
+                "power_w": 12.42,
+                "temperature_c": 36.0,
+                "clock_mhz": None,
+            }
+        ]
+        process = {"pid": 601168, "name": "/home/user/Comfy,UI/bin/python", "used_bytes": 1927 << 20}
+        assert found["processes"] == [process]
+
+    def test_failing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.say(tmp_path, "echo NVML: Unknown Error; exit 9", monkeypatch)
+        answer = document(sections=["gpu"])
+        assert "gpu" not in answer
+        assert "Unknown Error" in answer["errors"]["gpu"]
+
+    def test_absent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert "FileNotFoundError" in document(sections=["gpu"])["errors"]["gpu"]
+
+
+def test_disk_of_a_folder_that_is_still_to_be_made(tmp_path: Path) -> None:
+    found = document(sections=["disk"], disk=[str(tmp_path / "a" / "b")])["disk"]
+    assert found[str(tmp_path / "a" / "b")]["path"] == str(tmp_path)
+
+
+def test_tools_are_found_where_a_login_without_sbin_would_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = probe.tools(["sh", "no-such-tool"])
+    assert found["sh"] in ("/usr/bin/sh", "/bin/sh")
+    assert found["no-such-tool"] is None
