@@ -38,24 +38,22 @@ import torch
 import triton
 import triton.language as tl
 
-# One configuration for all shapes. With head dimension 256 in 16 bits it takes 74,752 bytes of shared memory;
-# SM121 gives a program 101,376. Blocks of 64 keys in two stages are a little slower, and spill with fp8 keys.
+# One configuration for all shapes. With head dimension 256 in 16 bits it takes 75,776 bytes of shared memory;
+# SM121 gives a program 101,376. docs/explanation/qsa-kernel.md has the alternatives.
 BLOCK_M = 16
 """Packed query rows of a program: the least that `tl.dot` takes, and enough for a group of 12 heads."""
-BLOCK_N = 32
+BLOCK_N = 64
 """Keys of a block."""
-NUM_WARPS = 4
-NUM_STAGES = 3
+NUM_STAGES = 2
 MAX_HEAD_DIM = 256
 
 # What the split count is derived from, see `choose_splits`.
-PROGRAM_SHARED_BYTES = 74_752 + 1_024
+PROGRAM_SHARED_BYTES = 75_776 + 1_024
 """The most that a program takes of an SM's shared memory; the driver keeps 1 KiB for each."""
-PROGRAM_BYTES_PER_SECOND = 37e9
+PROGRAM_BYTES_PER_SECOND = 36e9
 """What a program that has the memory for itself reads; bound by latency, measured on an H200."""
-MIN_BLOCKS_PER_SPLIT = 2
 MAX_SPLITS = 64
-"""The merge holds all splits of a head in registers."""
+"""The merge holds all splits of a head in registers at once."""
 
 _QUERY_TYPES = (torch.float16, torch.bfloat16)
 _FP8_TYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -305,14 +303,13 @@ def choose_splits(device: Device, tiles: int, max_seqlen_k: int) -> int:
 
     Programs wanted per SM: twice its share of the memory's bandwidth over what a program reads (twice,
     because programs slow each other down), but at least one, and no more than are resident at once. The tiles
-    share them; rounding down keeps every SM at the same number. A split has MIN_BLOCKS_PER_SPLIT or more.
+    share them; rounding down keeps every SM at the same number. No more than a split for each block.
     """
     sm_share = device.memory_bytes_per_second / device.sm_count
     resident = max(1, device.shared_memory_bytes // PROGRAM_SHARED_BYTES)
     per_sm = min(max(1, round(2.0 * sm_share / PROGRAM_BYTES_PER_SECOND)), resident)
     wanted = per_sm * device.sm_count // max(1, tiles)
-    useful = max_seqlen_k // (BLOCK_N * MIN_BLOCKS_PER_SPLIT)
-    return max(1, min(wanted, useful, MAX_SPLITS))
+    return max(1, min(wanted, triton.cdiv(max_seqlen_k, BLOCK_N), MAX_SPLITS))
 
 
 def qsa_varlen_attention(
@@ -333,17 +330,19 @@ def qsa_varlen_attention(
     k, v [packed rows, KV heads, head dim]: q's type, float8_e4m3fn or float8_e5m2; the last dimension
         contiguous. Rows at and behind cu_seqlens_k[-1] are never read.
     cu_seqlens_q, cu_seqlens_k [sequences + 1]: int32 prefix sums on q's device.
-    max_seqlen_q: upper bound of the query rows of a sequence (rows above it are not computed).
+    max_seqlen_q: upper bound of the query rows of a sequence.
     max_seqlen_k: upper bound of the keys of a sequence; only the split count depends on it.
     causal: aligned bottom-right; changes nothing for one query row per sequence.
 
-    Returns [query rows, query heads, head dim], contiguous, in q's type. A row without keys is zero.
+    Returns [query rows, query heads, head dim], contiguous, in q's type. A row without keys is zero; a row of
+    no sequence, behind cu_seqlens_q[-1], is left unwritten.
     Raises ValueError or TypeError for what the kernel can't do, judged by shapes and types, not device data.
     """
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     tiles = (cu_seqlens_q.shape[0] - 1) * k.shape[1] * _query_tiles(q, k, max_seqlen_q)
     splits = choose_splits(device_properties(q.device), tiles, max_seqlen_k)
-    return attend(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, softmax_scale, causal, splits)
+    with torch.cuda.device_of(q):
+        return attend(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, softmax_scale, causal, splits)
 
 
 def attend(
@@ -375,13 +374,14 @@ def attend(
         q.stride(0), q.stride(1), q.stride(2), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         query_tiles,
         CAUSAL=causal, GROUP=query_heads // kv_heads, HEAD_DIM=head_dim, BLOCK_D=block_d(head_dim),
-        SPLITS=splits, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=NUM_WARPS, num_stages=NUM_STAGES,
+        SPLITS=splits, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+        num_warps=num_warps(head_dim, upcast=k.dtype != q.dtype), num_stages=NUM_STAGES,
     )  # fmt: skip
     if splits > 1:
         _merge_splits[(sequences * max_seqlen_q, query_heads)](
             partial, lse, cu_seqlens_q, cu_seqlens_k, out, max_seqlen_q,
             CAUSAL=causal, HEAD_DIM=head_dim, BLOCK_D=block_d(head_dim),
-            SPLITS=splits, BLOCK_S=triton.next_power_of_2(splits), BLOCK_N=BLOCK_N, num_warps=NUM_WARPS,
+            SPLITS=splits, BLOCK_S=triton.next_power_of_2(splits), BLOCK_N=BLOCK_N,
         )  # fmt: skip
     return out
 
@@ -389,6 +389,13 @@ def attend(
 def block_d(head_dim: int) -> int:
     """The head dimension as the kernels hold it: a power of two, and no less than `tl.dot` takes."""
     return int(max(16, triton.next_power_of_2(head_dim)))
+
+
+def num_warps(head_dim: int, *, upcast: bool) -> int:
+    """Four are the fastest while keys go straight to shared memory. Where they pass through registers,
+    because they are upcast or because rows are not aligned to 16 elements, four would spill.
+    """
+    return 8 if upcast or head_dim % 16 else 4
 
 
 def _query_tiles(q: torch.Tensor, k: torch.Tensor, max_seqlen_q: int) -> int:

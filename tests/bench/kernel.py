@@ -112,8 +112,8 @@ def _attend_unsplit(
     accumulator = tl.zeros([HEAD_DIM], tl.float32)
     for first in range(start, end, BLOCK_N):
         key = first + tl.arange(0, BLOCK_N)
-        exists = (key < end)[:, None]
         offset = (key.to(tl.int64) * (heads // GROUP) + head // GROUP)[:, None] * HEAD_DIM + dim[None, :]
+        exists = (key < end)[:, None]
         keys = tl.load(k_ptr + offset, mask=exists, other=0.0).to(tl.float32)
         scores = tl.where(key < end, tl.sum(keys * query[None, :], axis=1), -1.0e30)
         new_maximum = tl.maximum(maximum, tl.max(scores, axis=0))

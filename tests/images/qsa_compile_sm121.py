@@ -76,7 +76,8 @@ def compile_attend(variant: Variant) -> dict[str, Any]:
         "BLOCK_M": qsa.BLOCK_M,
         "BLOCK_N": qsa.BLOCK_N,
     }
-    options = {"num_warps": qsa.NUM_WARPS, "num_stages": qsa.NUM_STAGES}
+    warps = qsa.num_warps(variant.head_dim, upcast=variant.keys != variant.query)
+    options = {"num_warps": warps, "num_stages": qsa.NUM_STAGES}
     return _compile(qsa._attend_split, pointers, constants, {"score_scale": "fp32"}, options, variant)
 
 
@@ -97,7 +98,7 @@ def compile_merge(variant: Variant) -> dict[str, Any]:
         "BLOCK_S": triton.next_power_of_2(variant.splits),
         "BLOCK_N": qsa.BLOCK_N,
     }
-    return _compile(qsa._merge_splits, pointers, constants, {}, {"num_warps": qsa.NUM_WARPS}, variant)
+    return _compile(qsa._merge_splits, pointers, constants, {}, {}, variant)
 
 
 def _compile(

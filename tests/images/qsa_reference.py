@@ -126,7 +126,8 @@ def prefix_sums(counts: Sequence[int]) -> torch.Tensor:
 
 def cases() -> Iterator[Case]:
     """Shapes, types and lengths: what the backend asks for, and what the contract allows besides."""
-    edges = (0, 1, 31, 32, 33, 0, 96, 159, 0)
+    block = load_kernel().BLOCK_N
+    edges = (0, 1, block - 1, block, block + 1, 0, 3 * block, 5 * block - 1, 0)
     for dtype in (BF16, FP16):
         for splits in (1, 3):
             yield Case(f"block edges, {splits} splits, {dtype}", (1,) * 9, edges, dtype=dtype, splits=splits)
