@@ -110,9 +110,8 @@ def test_kill_9_at_random_moments_costs_little_and_ends_verified(
     assert node.leftovers() == []
     size = sum(map(len, hub.files.values()))
     assert hub.sent - size <= KILLS * STREAMS * BOUND
-    print(
-        f"sent again after {KILLS} kills: {(hub.sent - size) / KILLS / STREAMS / MIB:.1f} MiB a stream and kill"
-    )
+    again = (hub.sent - size) / KILLS / STREAMS / MIB
+    print(f"sent again after {KILLS} kills: {again:.1f} MiB a stream and kill")
 
 
 def test_one_kill_costs_at_most_the_bound_per_stream(node: Node, hub: Hub, transfer: Program) -> None:

@@ -1,4 +1,4 @@
-"""A node on this machine: the real programs of ``sparkop.node`` in processes of their own, in a home of its own."""
+"""A node on this machine: the real programs of ``sparkop.node``, in processes and a home of its own."""
 
 from __future__ import annotations
 
