@@ -88,8 +88,9 @@ def observe(
 def worth_asking(desired: Desired, observed: Observed, history: History) -> bool:
     """Every rank that can be seen runs. A group with a dead rank only lets the question time out."""
     group = examine(desired, observed, history)
-    down = any(cause.field in ("container", "state") for _, _, cause in group.causes)
-    return not down and any(f.node == desired.head and f.container.running for f in group.found)
+    missing = any(cause.field == "container" for _, _, cause in group.causes)
+    dead = any(not found.container.running for found in group.found)
+    return not missing and not dead and any(found.node == desired.head for found in group.found)
 
 
 def probe_request(
