@@ -1,0 +1,250 @@
+"""Effects on a node: whole or not at all, under the fence, safe to repeat."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkop.node import act, lease, wire
+
+FENCE = {"cluster": "c", "holder": "me", "epoch": 1}
+
+
+def perform(folder: Path, action: str, **arguments: Any) -> dict[str, Any]:
+    fence = {**FENCE, "directory": str(folder / "state")}
+    return act.answer({"action": action, "arguments": arguments, "fence": fence})
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Path:
+    """A folder whose lease is ours."""
+    assert "result" in perform(tmp_path, "lease.acquire")
+    return tmp_path
+
+
+def content(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+class TestFiles:
+    """Whole, with the right mode, and nothing left over."""
+
+    def test_a_failed_write_leaves_the_old_file(self, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        perform(held, "file.write", path="f", content=content(b"old"))
+
+        def full(_descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        answer = perform(held, "file.write", path="f", content=content(b"new"))
+        assert answer["error"]["kind"] == "os"
+        assert "No space left" in answer["error"]["message"]
+        assert (held / "state" / "f").read_bytes() == b"old"
+
+    def test_drafts_are_never_open_to_others_and_do_not_pile_up(
+        self, held: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[int] = []
+        replace = os.replace
+
+        def spying(source: str, target: str) -> None:
+            seen.append(stat.S_IMODE(Path(source).stat().st_mode))
+            replace(source, target)
+
+        (held / "state" / ".key.draft").write_bytes(b"left by a crash, and longer than what follows")
+        monkeypatch.setattr(os, "replace", spying)
+        perform(held, "file.write", path="key", content=content(b"x"), mode=0o600)
+        assert seen == [0o600]
+        assert sorted(p.name for p in (held / "state").iterdir()) == [".lock", "key", "lease.json"]
+        assert (held / "state" / "key").read_bytes() == b"x"
+
+    def test_a_draft_that_is_a_link_is_not_followed(self, held: Path) -> None:
+        victim = held / "victim"
+        victim.write_bytes(b"mine")
+        (held / "state" / ".f.draft").symlink_to(victim)
+        assert perform(held, "file.write", path="f", content=content(b"x"))["error"]["kind"] == "os"
+        assert victim.read_bytes() == b"mine"
+
+    def test_the_state_folder_is_its_owners(self, held: Path) -> None:
+        assert stat.S_IMODE((held / "state").stat().st_mode) == 0o700
+
+    def test_a_damaged_history_is_put_aside(self, held: Path) -> None:
+        (held / "state" / "history.json").write_text("{")
+        assert perform(held, "history.append", entry={"id": "1"})["result"] == {"changed": True}
+        assert (held / "state" / "history.json.damaged").read_text() == "{"
+
+    @pytest.mark.parametrize("path", ["..", "../..", "/", "~"])
+    def test_nothing_outside_is_removed(self, path: str, held: Path) -> None:
+        assert perform(held, "directory.remove", path=path)["error"]["kind"] == "arguments"
+
+    def test_a_link_out_of_the_folder_is_not_followed(self, held: Path) -> None:
+        outside = held / "outside"
+        outside.mkdir()
+        (held / "state" / "link").symlink_to(outside)
+        assert perform(held, "directory.remove", path="link")["error"]["kind"] == "arguments"
+        assert outside.is_dir()
+
+    def test_a_missing_argument_is_named(self, held: Path) -> None:
+        assert perform(held, "file.write")["error"] == {
+            "kind": "arguments",
+            "message": "file.write needs content",
+        }
+
+
+class TestLock:
+    """The lease can't change hands inside an effect."""
+
+    def test_an_effect_waits_for_the_lock(self, held: Path) -> None:
+        done = threading.Event()
+
+        def write() -> None:
+            perform(held, "file.write", path="f", content=content(b"x"))
+            done.set()
+
+        with lease.locked(str(held / "state")):
+            thread = threading.Thread(target=write)
+            thread.start()
+            assert not done.wait(0.3)
+            assert not (held / "state" / "f").exists()
+        assert done.wait(10)
+        thread.join()
+
+    def test_a_damaged_lease_lets_nobody_write_until_it_is_broken(self, held: Path) -> None:
+        (held / "state" / "lease.json").write_text("{")
+        assert perform(held, "file.write", path="f", content="")["error"]["kind"] == "lease"
+        assert perform(held, "lease.acquire")["error"]["kind"] == "lease"
+        assert perform(held, "lease.acquire", force=True)["result"]["lease"]["holder"] == "me"
+
+
+class Engine:
+    """Docker's side of the conversation: scripted answers by request, and what was asked."""
+
+    def __init__(self, containers: dict[str, dict[str, Any]], fail: dict[str, tuple[int, str]]) -> None:
+        self.containers = containers
+        self.fail = fail
+        self.asked: list[str] = []
+        self.timeout = 1.0
+
+    def request(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
+        self.asked.append(f"{method} {path}")
+        for start, (status, text) in self.fail.items():
+            if f"{method} {path}".startswith(start):
+                raise wire.EngineError(status, text)
+        if path.startswith("/containers/create"):
+            name = path.partition("=")[2]
+            self.containers[name] = {"Id": name, "State": {"Status": "created"}, "Config": body}
+            return json.dumps({"Id": name}).encode()
+        name = path.split("/")[2].partition("?")[0]
+        found = self.containers.get(name)
+        if found is None:
+            raise wire.EngineError(404, "no such container")
+        if path.endswith("/start"):
+            found["State"]["Status"] = "running"
+        if method == "DELETE":
+            del self.containers[name]
+        if "/kill" in path:
+            if found["State"]["Status"] != "running":
+                raise wire.EngineError(409, "is not running")
+            found["State"]["Status"] = "exited"
+        return json.dumps(found).encode()
+
+    def json(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
+        return json.loads(self.request(method, path, body, timeout))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    made = Engine({}, {})
+    monkeypatch.setattr(wire, "Engine", lambda timeout: made)
+    return made
+
+
+CONFIG = {"Image": "i", "Labels": {"sparkop.hash": "v1:1"}}
+
+
+class TestContainers:
+    """Moments at which a writer can die."""
+
+    def test_created_but_not_started_is_started(self, held: Path, engine: Engine) -> None:
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "created"}, "Config": CONFIG}
+        answer = perform(held, "container.run", name="r0", config=CONFIG)
+        assert answer["result"] == {"id": "r0", "changed": True}
+        assert engine.containers["r0"]["State"]["Status"] == "running"
+
+    def test_one_that_can_not_start_is_not_left_in_the_way(self, held: Path, engine: Engine) -> None:
+        engine.fail["POST /containers/r0/start"] = (500, "port is taken")
+        answer = perform(held, "container.run", name="r0", config=CONFIG)
+        assert answer["error"] == {"kind": "docker", "message": "Docker: port is taken (500)"}
+        assert engine.containers == {}
+
+    def test_the_home_in_mounts_is_the_nodes(self, held: Path, engine: Engine) -> None:
+        mounts = [{"Type": "bind", "Source": "~/models", "Target": "/models"}]
+        config = {**CONFIG, "HostConfig": {"Mounts": mounts}}
+        perform(held, "container.run", name="r0", config=config)
+        made = engine.containers["r0"]["Config"]["HostConfig"]["Mounts"][0]
+        assert made["Source"] == str(Path("~/models").expanduser())
+
+    def test_removal_that_goes_on_already_is_waited_for(
+        self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "exited"}, "Config": CONFIG}
+        engine.fail["DELETE /containers/r0"] = (409, "removal of container r0 is already in progress")
+        monkeypatch.setattr(act.time, "sleep", lambda _seconds: engine.containers.clear())
+        assert perform(held, "container.remove", name="r0", grace=1)["result"] == {"changed": True}
+
+    def test_removal_that_never_ends_is_told(self, held: Path, engine: Engine) -> None:
+        engine.timeout = 0.0
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "dead"}, "Config": CONFIG}
+        engine.fail["DELETE /containers/r0"] = (409, "removal of container r0 is already in progress")
+        assert "still there" in perform(held, "container.remove", name="r0", grace=0)["error"]["message"]
+
+    def test_its_own_stop_signal_is_used(self, held: Path, engine: Engine) -> None:
+        config = {**CONFIG, "StopSignal": "SIGINT"}
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "running"}, "Config": config}
+        perform(held, "container.remove", name="r0", grace=1)
+        assert "POST /containers/r0/kill?signal=SIGINT" in engine.asked
+
+    def test_the_lease_may_be_lost_while_a_container_takes_its_time(
+        self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The killing half of a removal is a write of its own."""
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "running"}, "Config": CONFIG}
+
+        def lose(_act: act.Act, _seconds: float) -> None:
+            rival = {**FENCE, "holder": "rival", "epoch": 2, "directory": str(held / "state")}
+            act.answer({"action": "lease.acquire", "arguments": {"force": True}, "fence": rival})
+
+        monkeypatch.setattr(act.Act, "wait_stopped", lose)
+        assert perform(held, "container.remove", name="r0", grace=1)["error"]["kind"] == "lease"
+        assert "r0" in engine.containers
+
+    def test_no_engine(self, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        nowhere = wire.Engine(str(held / "no.sock"), 1)
+        monkeypatch.setattr(wire, "Engine", lambda timeout: nowhere)
+        assert perform(held, "container.kill", name="r0")["error"]["kind"] == "os"
+
+    def test_logs_of_both_streams_are_kept_for_the_owner_only(
+        self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "exited"}, "Config": CONFIG}
+        plain = engine.request
+
+        def request(method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
+            if "/logs" in path:
+                return b"\1\0\0\0\0\0\0\4out\n" + b"\2\0\0\0\0\0\0\4err\n"
+            return plain(method, path, body, timeout)
+
+        monkeypatch.setattr(engine, "request", request)
+        assert perform(held, "container.logs.keep", name="r0", path="incidents/1/r0.log")["result"] == {
+            "bytes": 8
+        }
+        kept = held / "state" / "incidents" / "1" / "r0.log"
+        assert kept.read_bytes() == b"out\nerr\n"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
