@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkop.engines.base import NodeFacts
+from sparkop.engines.budget.lines import Budget
 from sparkop.spec.models import ClusterSpec
 
 Path = tuple[str | int, ...]
@@ -73,17 +74,21 @@ class Finding:
         return f"{self.observed}: {self.rule.reason}. Instead: {self.rule.remedy}"
 
 
-def all_rules() -> tuple[Rule, ...]:
-    """Every rule, in the order in which findings are shown."""
+def all_rules(budget: Budget | None = None) -> tuple[Rule, ...]:
+    """Every rule, in the order in which findings are shown; those of memory on ``budget`` if it is given."""
     from sparkop.engines import rules_budget, rules_common, rules_sglang, rules_vllm
 
-    return (*rules_common.RULES, *rules_sglang.RULES, *rules_vllm.RULES, *rules_budget.RULES)
+    memory = rules_budget.RULES if budget is None else rules_budget.rules_on(budget)
+    return (*rules_common.RULES, *rules_sglang.RULES, *rules_vllm.RULES, *memory)
 
 
-def check(spec: ClusterSpec, facts: Facts = None) -> list[Finding]:
-    """What the rules object to, errors first. Rules that were set aside are in it, with the user's reason."""
+def check(spec: ClusterSpec, facts: Facts = None, budget: Budget | None = None) -> list[Finding]:
+    """What the rules object to, errors first. Rules that were set aside are in it, with the user's reason.
+
+    ``budget``: None makes one of the shipped numbers, where the model's are shipped.
+    """
     reasons = {each.id: each.reason for each in spec.rules.override}
-    rules = all_rules()
+    rules = all_rules(budget)
     findings = [
         Finding(rule, breach.path, breach.observed, reasons.get(rule.id) if rule.overridable else None)
         for rule in rules

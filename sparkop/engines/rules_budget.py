@@ -6,7 +6,8 @@ chunk's, which then goes by what froze recipe B.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from sparkop.engines.budget.asked import Asked, asked
 from sparkop.engines.budget.budget import SGLANG_CHUNK, budget, indexer_workspace
@@ -21,12 +22,28 @@ CHUNK = 1024
 GIB = 1 << 30
 
 
+Find = Callable[[ClusterSpec, Budget | None], Iterator[Breach]]
+
+
 def of_spec(spec: ClusterSpec, facts: Facts) -> Budget | None:
     """The budget by the shipped numbers and the nodes' memory; None when the model is not known."""
     memory = {
         fact.name: NodeMemory(fact.memory_total) for fact in facts or () if fact.memory_total is not None
     }
     return budget(spec, memory=memory)
+
+
+def _of_spec(find: Find) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
+    return lambda spec, facts: find(spec, of_spec(spec, facts))
+
+
+def rules_on(made: Budget) -> tuple[Rule, ...]:
+    """The same rules, on a budget that was made of more than the shipped numbers."""
+
+    def on(find: Find) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
+        return lambda spec, _facts: find(spec, made)
+
+    return tuple(replace(rule, find=on(find)) for rule, find in zip(RULES, _FINDS, strict=True))
 
 
 def _gib(size: float) -> str:
@@ -39,10 +56,10 @@ def _chunk_of(spec: ClusterSpec, wanted: Asked) -> int:
     )
 
 
-def _chunk(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
+def _chunk(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if not isinstance(spec.engine, SglangEngine):
         return
-    wanted, found = asked(spec), of_spec(spec, facts)
+    wanted = asked(spec)
     chunk, context = _chunk_of(spec, wanted), wanted.context
     path = wanted.paths["chunk"]
     if found is None:
@@ -63,8 +80,7 @@ def _chunk(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
         )
 
 
-def _memory(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
-    found = of_spec(spec, facts)
+def _memory(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if found is None:
         return
     wanted = asked(spec)
@@ -81,8 +97,7 @@ def _memory(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
         )
 
 
-def _pool(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
-    found = of_spec(spec, facts)
+def _pool(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if found is None or found.pool is None or not found.pool.context:
         return
     wanted, pool = asked(spec), found.pool
@@ -94,8 +109,8 @@ def _pool(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
         )
 
 
-def _fraction(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
-    found, wanted = of_spec(spec, facts), asked(spec)
+def _fraction(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
+    wanted = asked(spec)
     if found is None or wanted.engine != "vllm" or wanted.fraction is None:
         return
     for rank in found.ranks:
@@ -110,8 +125,7 @@ def _fraction(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
             return
 
 
-def _state(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
-    found = of_spec(spec, facts)
+def _state(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if found is not None and found.slots is not None and found.slots.requests < 1:
         yield Breach(asked(spec).paths["ratio"], f"{found.slots.count} state slots let no request run")
 
@@ -124,7 +138,7 @@ RULES = (
         "B10, B11",
         f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
         "(sparkop budget shows what fits)",
-        _chunk,
+        _of_spec(_chunk),
     ),
     Rule(
         "budget.memory",
@@ -132,7 +146,7 @@ RULES = (
         "a node without free memory stops answering; the guard would kill the rank before that",
         "B11",
         "a lower memory.kvCache or memory.gpuFraction (sparkop budget --fit finds the largest)",
-        _memory,
+        _of_spec(_memory),
     ),
     Rule(
         "budget.pool",
@@ -140,7 +154,7 @@ RULES = (
         "vLLM does not start then, and SGLang refuses or cuts long prompts",
         "vLLM 0.33 kv_cache_utils.py; recipe B's preflight",
         "a smaller engine.context (sparkop budget --fit context), or more memory for the cache",
-        _pool,
+        _of_spec(_pool),
     ),
     Rule(
         "budget.fraction",
@@ -148,7 +162,7 @@ RULES = (
         "vLLM refuses to start unless this share is free, also where memory.kvCache sizes the cache",
         "vLLM 0.33 v1/worker/utils.py request_memory",
         "a lower memory.gpuFraction (sparkop budget --fit fraction)",
-        _fraction,
+        _of_spec(_fraction),
     ),
     Rule(
         "budget.state",
@@ -156,6 +170,7 @@ RULES = (
         "every request needs slots for its state",
         "recipe B: 73 slots, concurrency 14",
         "a higher engine.mamba.fullMemoryRatio or memory.gpuFraction",
-        _state,
+        _of_spec(_state),
     ),
 )
+_FINDS: tuple[Find, ...] = (_chunk, _memory, _pool, _fraction, _state)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sparkop.engines.budget.asked import Asked, asked
 from sparkop.engines.budget.checkpoint import Checkpoint, known
 from sparkop.engines.budget.formats import named
-from sparkop.engines.budget.lines import Basis, Budget, Line, Part, Pool, RankBudget, Slots, Where
+from sparkop.engines.budget.lines import Basis, Budget, CacheCost, Line, Part, Pool, RankBudget, Slots, Where
 from sparkop.engines.budget.machine import (
     GIB,
     SPARK_TOTAL,
@@ -150,7 +150,16 @@ def _sglang(
         f"{wanted.fraction:g} of the {before:,} B available before the load, less what is loaded "
         f"({_taken(loaded):,} B), less the state"
     )
-    return sglang_pool(checkpoint.shape, wanted, share - _taken(loaded), source)
+    return sglang_pool(checkpoint.shape, wanted, share - _taken(loaded), source, _beside(checkpoint))
+
+
+def _beside(checkpoint: Checkpoint) -> CacheCost | None:
+    """What a recorded pool's token takes over K and V."""
+    static = checkpoint.recorded.get("static") or {}
+    size = static.get("token_beside")
+    if size is None:
+        return None
+    return CacheCost("index keys and others", float(size), Basis.FITTED, static["source"])
 
 
 def _sglang_beside(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:

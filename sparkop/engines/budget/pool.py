@@ -133,11 +133,17 @@ def slots_of(sizes: SlotSizes, asked: Asked, count: int) -> Slots:
     )
 
 
-def sglang_pool(shape: Shape, asked: Asked, rest: float, source: str) -> tuple[Pool | None, Slots | None]:
-    """What SGLang makes of the ``rest`` of its static share: state by the ratio, KV from what is left."""
+def sglang_pool(
+    shape: Shape, asked: Asked, rest: float, source: str, beside: CacheCost | None = None
+) -> tuple[Pool | None, Slots | None]:
+    """What SGLang makes of the ``rest`` of its static share: state by the ratio, KV from what is left.
+
+    ``beside``: a fitted cost of every token.
+    """
     each = costs(shape, asked)
     if each is None:
         return None, None
+    each = (*each, beside) if beside else each
     sizes, slots = slot_sizes(shape, asked), None
     rest = max(0.0, rest)
     if sizes is not None:
