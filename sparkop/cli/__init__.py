@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (click's own signatures)
 """The command line: one module a command, loaded when it is used."""
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("sparkop.cli.stop:command", "Stop serving, and remember that a human wanted it so."),
     "download": ("sparkop.cli.download:command", "Fetch and verify the weights, or find a running download."),
     "validate": ("sparkop.cli.validate:command", "Check specs and show every error with its place."),
+    "budget": ("sparkop.cli.budget:command", "Show what the memory of every node will hold, and what fits."),
     "render": ("sparkop.cli.render:command", "Show the rank containers that the spec stands for."),
     "facts": ("sparkop.cli.facts:command", "Record what the nodes are, for render and bug reports."),
     "explain": ("sparkop.cli.explain:command", "Explain a field of the spec."),

@@ -10,10 +10,7 @@ import click
 from sparkop.cli.options import load_spec, output_option, reach_spec, spec_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sparkop.hosts.document import Document
-    from sparkop.spec.models import ClusterSpec
+    from sparkop.engines.render import Rendering
 
 
 @click.command("render")
@@ -47,24 +44,19 @@ def command(
         return
     from sparkop.views.render import show_rendering
 
-    if facts_file is not None:
-        from sparkop.reconcile.facts import load_facts
-
-        loaded = load_spec(spec, overlays, sets)
-        documents = load_facts(facts_file, [node.name for node in loaded.spec.nodes])
-    else:
-        loaded, _ = reach_spec(spec, overlays, sets)
-        documents = _observed(loaded.spec)
-    show_rendering(loaded.spec, documents, output)
+    show_rendering(_rendering(spec, overlays, sets, facts_file), output)
 
 
-def _observed(spec: ClusterSpec) -> Mapping[str, Document]:
-    from sparkop.errors import UnreachableError
+def _rendering(
+    spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], facts_file: Path | None
+) -> Rendering:
+    from sparkop.reconcile.facts import load_facts
     from sparkop.reconcile.nodes import readable_nodes
-    from sparkop.reconcile.observe import observe
+    from sparkop.reconcile.rendering import rendering_of, rendering_on
 
-    with readable_nodes(spec) as hosts:
-        observed = observe(spec, hosts, canary=False).observed
-    for node, unknown in observed.unknown.items():
-        raise UnreachableError(unknown.reason, node=node)
-    return observed.documents
+    if facts_file is not None:
+        described = load_spec(spec, overlays, sets).spec
+        return rendering_of(described, load_facts(facts_file, [node.name for node in described.nodes]))
+    loaded, _ = reach_spec(spec, overlays, sets)
+    with readable_nodes(loaded.spec) as hosts:
+        return rendering_on(loaded.spec, hosts)

@@ -33,7 +33,7 @@ def command(
     loaded, _ = reach_spec(spec, overlays, sets)
     if not yes:
         confirm(f"Stop serving {', '.join(loaded.spec.api.served_names)} on cluster {loaded.spec.name}?")
-    with stop_on_interrupt(), writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
-        stopped = stop_serving(loaded.spec, hosts, emit=emit)
+    with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
+        stopped = stop_serving(loaded.spec, hosts, emit=emit, stop=stop)
     show_stopped(stopped, output)
     return ExitCode.UNREACHABLE if stopped.unknown else ExitCode.OK

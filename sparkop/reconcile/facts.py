@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from sparkop.engines.render import engine_of
 from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
 from sparkop.spec.models import ClusterSpec
 
-_PRIVATE = ("state", "files")
-"""Sections that say what a human does with the node rather than what it is."""
+_SECTIONS = ("version", "nonce", "machine", "tools", "memory", "fabric", "disk", "docker", "gpu", "errors")
+"""What is recorded: what a node is. Never what it keeps: state, file contents, weights."""
 
 
 def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
@@ -43,14 +44,20 @@ def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
 def record_facts(
     spec: ClusterSpec, hosts: Mapping[str, ReadableHost], *, gpu: bool = False
 ) -> tuple[dict[str, Any], SparkopError | None]:
-    """The raw documents of the nodes that answered, by name, and the first failure of the others."""
+    """The raw documents of the nodes that answered, by name, and the first failure of the others.
+
+    Holds no secret: it asks for no contents, keeps only the sections that say what a node is, and no
+    container (their labels hold what users set).
+    """
+    optional = engine_of(spec).optional_files(spec)
 
     def read(name: str) -> dict[str, Any] | SparkopError:
+        request = {**probe_request(spec, name), "gpu": gpu, "contents": []}
         try:
-            document = hosts[name].probe({**probe_request(spec, name), "gpu": gpu})
+            document = hosts[name].probe(request)
         except SparkopError as error:
             return error
-        return {key: value for key, value in document.items() if key not in _PRIVATE}
+        return _kept(document, optional)
 
     names = [node.name for node in spec.nodes]
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
@@ -58,3 +65,13 @@ def record_facts(
     facts = {name: answer for name, answer in answers.items() if not isinstance(answer, SparkopError)}
     failure = next((answer for answer in answers.values() if isinstance(answer, SparkopError)), None)
     return facts, failure
+
+
+def _kept(document: Mapping[str, Any], optional: Sequence[str]) -> dict[str, Any]:
+    kept = {name: document[name] for name in _SECTIONS if name in document}
+    if isinstance(kept.get("docker"), dict):
+        kept["docker"] = {**kept["docker"], "containers": []}
+    files = document.get("files")
+    if isinstance(files, dict):  # a staged library changes what is rendered
+        kept["files"] = {path: files[path] for path in optional if path in files}
+    return kept

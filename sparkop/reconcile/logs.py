@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkop.errors import BlockedError, SparkopError
+from sparkop.errors import BlockedError, SparkopError, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import observe
+from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
 from sparkop.spec.models import ClusterSpec
 
@@ -51,17 +52,13 @@ def rank_logs(
 
 
 def _sources(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], rank: int | None) -> list[_Source]:
-    from sparkop.errors import UnreachableError
-
     observed = observe(spec, hosts, canary=False).observed
-    found: list[_Source] = []
-    for node, document in observed.documents.items():
-        for container in document.docker.containers if document.docker else ():
-            labels = container.labels
-            if labels.get("sparkop.cluster") == spec.name and labels.get("sparkop.role") == "rank":
-                number = int(labels["sparkop.rank"])
-                if rank in (None, number):
-                    found.append(_Source(number, node, container.name))
+    found = [
+        _Source(stamp.rank, node, container.name)
+        for node, document in observed.documents.items()
+        for container, stamp in ours(document, spec.name, ROLE_RANK)
+        if rank in (None, stamp.rank)
+    ]
     if not found and observed.unknown:
         node, unknown = next(iter(observed.unknown.items()))
         raise UnreachableError(unknown.reason, node=node)
