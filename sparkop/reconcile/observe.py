@@ -81,7 +81,7 @@ def observe(
         at=clock.time(),
     )
     if canary and worth_asking(desired, observed, history):
-        observed = replace(observed, endpoint=look_at(desired, hosts[spec.head.name], key))
+        observed = replace(observed, endpoint=look_at(desired, hosts[spec.head.name], key, clock))
     return Reading(desired, observed, history)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sparkop.engines.common import has_key
 from sparkop.engines.paths import key_path
 from sparkop.hosts.base import Json, ReadableHost
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Clock, Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import examine
 from sparkop.resources.observed import History, Observed
@@ -20,7 +20,7 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "endpoint"
-WAITABLE = (Serving.SILENT, Serving.LOADING, Serving.WEDGED, Serving.DEGENERATE)
+WAITABLE = (Serving.SILENT, Serving.LOADING, Serving.WEDGED, Serving.BROKEN, Serving.DEGENERATE)
 """With ranks that run and had no time yet: what a start looks like from outside."""
 
 
@@ -99,6 +99,6 @@ def read_key(desired: Desired, head: ReadableHost) -> str | None:
     return content.decode("ascii", "replace").strip() if content else None
 
 
-def look_at(desired: Desired, head: ReadableHost, key: str | None) -> EndpointState:
+def look_at(desired: Desired, head: ReadableHost, key: str | None, clock: Clock) -> EndpointState:
     """One observation of the API: a tiny generation, a second one before anything bad is believed."""
-    return look(head, question_of(desired, key))
+    return look(head, question_of(desired, key), clock.monotonic, clock.sleep)

@@ -13,7 +13,14 @@ from sparkop.resources.operations import Cause
 from sparkop.resources.stamped import changed_field, lost_rails, same, text_of
 from sparkop.serving.canary import Serving
 
-HOPELESS = (Serving.WEDGED, Serving.DEGENERATE, Serving.SILENT, Serving.LOADING, Serving.FAILED)
+HOPELESS = (
+    Serving.WEDGED,
+    Serving.BROKEN,
+    Serving.DEGENERATE,
+    Serving.SILENT,
+    Serving.LOADING,
+    Serving.FAILED,
+)
 """What a group may be restarted for, once it had its time."""
 
 
@@ -123,7 +130,7 @@ def had_its_time(desired: Desired, observed: Observed, history: History, found: 
 
     Ages are taken by each node's own clock.
     """
-    if observed.endpoint.serving in (Serving.WEDGED, Serving.DEGENERATE) and (
+    if observed.endpoint.serving in (Serving.WEDGED, Serving.BROKEN, Serving.DEGENERATE) and (
         0 < history.ready_epoch == found[0].stamp.epoch
     ):
         return True

@@ -2,7 +2,8 @@
 
 ``/health`` and ``/v1/models`` stay green on a dead or wedged group. A false alarm is worse than a late one:
 a long prefill, the first compilation and a busy queue are no wedge, so *wedged* needs two generations
-without a token while everything that the engine counts (tokens in and out, use of the KV cache) stands still.
+without a token, and after them everything that the engine counts (tokens in and out, use of the KV cache)
+standing still for a while: our own requests move counters too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sparkop.hosts.base import HttpResponse, ReadableHost
 LOADING_STATUS = (502, 503, 504)
 AGAIN = 0.5
 """Part of the deadline that the second generation gets."""
+STANDSTILL = 10.0
+"""Seconds for which the counters must stand still, while we ask nothing."""
 DEGENERATE_FROM = 4
 """A repetition of fewer pieces proves nothing: a short answer may be one word twice."""
 
@@ -38,6 +41,8 @@ class Serving(StrEnum):
     """Takes requests, gives no token, twice, and its counters stand still."""
     BUSY = "busy"
     """No token for us within the deadline, but its counters move or can't be read: no fault."""
+    BROKEN = "broken"
+    """Answers HTTP 500, or breaks off, twice: the engine behind the API is dead."""
     DEGENERATE = "degenerate"
     """Repeats one token or is empty, twice: the prefix cache may be poisoned."""
     FAILED = "failed"
@@ -79,7 +84,7 @@ class Question:
 def ask_once(
     host: ReadableHost, question: Question, monotonic: Callable[[], float] = time.monotonic
 ) -> EndpointState:
-    """One generation. WEDGED stands for "no token" and DEGENERATE for one sighting: see ``look``."""
+    """One generation. WEDGED stands for "no token", BROKEN and DEGENERATE for one sighting: see ``look``."""
     began = monotonic()
     body = {
         "model": question.model,
@@ -111,18 +116,20 @@ def ask_once(
 
 
 def look(
-    host: ReadableHost, question: Question, monotonic: Callable[[], float] = time.monotonic
+    host: ReadableHost,
+    question: Question,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> EndpointState:
     """One generation, and a second one before anything bad is believed."""
     first = ask_once(host, question, monotonic)
-    if first.serving is Serving.DEGENERATE:
-        return ask_once(host, question, monotonic)
-    if first.serving is not Serving.WEDGED:
+    if first.serving not in (Serving.DEGENERATE, Serving.WEDGED, Serving.BROKEN):
         return first
-    before = counts(host, question)
     second = ask_once(host, replace(question, deadline=question.deadline * AGAIN), monotonic)
-    if second.serving is not Serving.WEDGED:
+    if second.serving is not Serving.WEDGED or first.serving is not Serving.WEDGED:
         return second
+    before = counts(host, question)
+    sleep(min(STANDSTILL, question.deadline * AGAIN))
     after = counts(host, question)
     if before is None or after is None:
         return EndpointState(Serving.BUSY, f"{first.detail}, twice; its counters can't be read")
@@ -173,7 +180,7 @@ def _refused(response: HttpResponse, question: Question) -> EndpointState:
     if response.status == 404:
         return EndpointState(Serving.FAILED, f"no model is served as {question.model} ({detail})")
     if response.status >= 500:
-        return EndpointState(Serving.WEDGED, detail)
+        return EndpointState(Serving.BROKEN, detail)
     return EndpointState(Serving.FAILED, detail)
 
 
@@ -195,7 +202,7 @@ def _read(
     except TimeoutError:
         pass
     except OSError as error:
-        return EndpointState(Serving.WEDGED, f"the answer broke off: {error}")
+        return EndpointState(Serving.BROKEN, f"the answer broke off: {error}")
     if not pieces and not ended:
         return EndpointState(Serving.WEDGED, f"no token within {question.deadline:.0f} s")
     text = " ".join("".join(pieces).split())[:200]

@@ -1,0 +1,168 @@
+"""The canary: what counts as serving, and what must not count as a fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sparkop.serving.canary import EndpointState, Question, Serving, ask_once, degenerate, look, sum_of
+
+QUESTION = Question(8000, "tiny", "hi", 16, 20.0, key="sentinel-key", counters=("out_total", "in_total"))
+
+
+class Answer:
+    """An HTTP answer; an exception among the lines is raised when it is reached."""
+
+    def __init__(self, status: int, *lines: bytes | Exception) -> None:
+        self.status = status
+        self._lines = lines
+        self.closed = False
+
+    def lines(self) -> Iterator[bytes]:
+        for line in self._lines:
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+    def read(self) -> bytes:
+        return b"\n".join(line for line in self._lines if isinstance(line, bytes))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def tokens(*pieces: str, name: str = "content", done: bool = True) -> Answer:
+    lines = [b"data: " + json.dumps({"choices": [{"delta": {name: p}}]}).encode() for p in pieces]
+    return Answer(200, b": comment", *lines, *([b"data: [DONE]"] if done else []))
+
+
+@dataclass
+class Head:
+    """The head's API: what it answers to generations, one after the other (the last for ever)."""
+
+    generations: list[Callable[[], Answer]]
+    metrics: list[str] = field(default_factory=lambda: ["out_total 7"])
+    asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
+    name: str = "spark-1"
+
+    def http(
+        self,
+        method: str,
+        port: int,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 30.0,
+    ) -> Answer:
+        self.asked.append((path, headers or {}, json.loads(body) if body else None))
+        if path == "/metrics":
+            return Answer(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
+        made = self.generations.pop(0) if len(self.generations) > 1 else self.generations[0]
+        return made()
+
+
+def looked(*generations: Callable[[], Answer], **options: Any) -> EndpointState:
+    """What ``look`` says, without waiting."""
+    head = Head(list(generations), **options)
+    return look(head, QUESTION, sleep=lambda _: None)  # type: ignore[arg-type]
+
+
+def refuse() -> Answer:
+    raise ConnectionRefusedError("nothing listens")
+
+
+def hang() -> Answer:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning"])
+def test_tokens_of_any_kind_are_ready(name: str) -> None:
+    """A model that thinks gives reasoning first, under one of two names."""
+    state = looked(lambda: tokens("Hel", "lo", " there", name=name))
+    assert state.serving is Serving.READY
+    assert state.text == "Hello there"
+
+
+def test_the_key_goes_in_the_header_and_nowhere_else() -> None:
+    """Decision 10: not in the body, the path, the detail or a repr."""
+    head = Head([lambda: Answer(500, b"no")])
+    state = look(head, QUESTION, sleep=lambda _: None)  # type: ignore[arg-type]
+    path, headers, body = head.asked[0]
+    assert headers["Authorization"] == "Bearer sentinel-key"
+    assert "sentinel-key" not in path + repr(body) + repr(state) + repr(QUESTION)
+    assert body["stream"] is True
+    assert body["max_tokens"] == 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "serving"),
+    [
+        (refuse, Serving.SILENT),
+        (lambda: Answer(503, b"loading"), Serving.LOADING),
+        (lambda: Answer(502, b"bad gateway"), Serving.LOADING),
+        (lambda: Answer(401, b"{}"), Serving.UNAUTHORISED),
+        (lambda: Answer(403, b"{}"), Serving.UNAUTHORISED),
+        (lambda: Answer(404, b"no such model"), Serving.FAILED),
+        (lambda: Answer(400, b"no chat template"), Serving.FAILED),
+        (lambda: Answer(500, b"EngineDeadError"), Serving.BROKEN),
+        (lambda: Answer(200, ConnectionResetError("reset")), Serving.BROKEN),
+        (hang, Serving.WEDGED),
+        (lambda: tokens(done=True), Serving.DEGENERATE),
+        (lambda: tokens(*["!"] * 8), Serving.DEGENERATE),
+    ],
+)
+def test_every_answer_has_its_name(answer: Callable[[], Answer], serving: Serving) -> None:
+    """401 read as down was a false alarm that peers had; 503 is a start; 500 is a dead engine."""
+    assert looked(answer).serving is serving
+
+
+def test_a_second_generation_clears_a_first_bad_one() -> None:
+    """Twice, or it is no fault."""
+    for bad in (hang, lambda: tokens(*["!"] * 8), lambda: Answer(500)):
+        assert looked(bad, lambda: tokens("fine", " now")).serving is Serving.READY
+
+
+def test_counters_that_move_are_no_wedge() -> None:
+    """A long prefill of somebody else gives us no token for minutes, but the engine works."""
+    assert (
+        looked(hang, metrics=["out_total 7\nin_total 1", "out_total 7\nin_total 2"]).serving is Serving.BUSY
+    )
+    assert looked(hang, metrics=["out_total 7"]).serving is Serving.WEDGED
+
+
+def test_counters_that_cannot_be_read_are_no_evidence() -> None:
+    """A false alarm is worse than a late one."""
+    assert looked(hang, metrics=["something_else 7"]).serving is Serving.BUSY
+
+
+def test_a_slow_stream_that_gives_tokens_is_ready() -> None:
+    """The deadline is for the first token to prove itself by; what comes late still came."""
+    state = looked(lambda: Answer(200, b'data: {"choices":[{"delta":{"content":"a"}}]}', TimeoutError()))
+    assert state.serving is Serving.READY
+
+
+def test_the_answer_is_closed() -> None:
+    """A canary that leaks a channel a tick would end the connection of a watch."""
+    made = tokens("a", "b")
+    ask_once(Head([lambda: made]), QUESTION)  # type: ignore[arg-type]
+    assert made.closed
+
+
+def test_short_repetitions_are_words() -> None:
+    """ "ha ha" is an answer; the same piece four times is not."""
+    assert not degenerate(["ha", " ha"])
+    assert not degenerate(["391"])
+    assert degenerate(["!", "!", "!", "!"])
+    assert degenerate([" ", "\n"])
+
+
+def test_metrics_are_summed_over_labels() -> None:
+    """vLLM labels its counters by engine; another metric with the same beginning is not counted."""
+    text = 'out_total{engine="0"} 3\nout_total{engine="1"} 4.5\nout_total_created 99\nout 5\n'
+    assert sum_of("out_total", text) == 7.5
+    assert sum_of("missing", text) is None
