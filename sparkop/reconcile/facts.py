@@ -13,6 +13,8 @@ from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
+from sparkop.resources.base import Resource
+from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 _SECTIONS = ("version", "nonce", "machine", "tools", "memory", "fabric", "disk", "docker", "gpu", "errors")
@@ -42,7 +44,11 @@ def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
 
 
 def record_facts(
-    spec: ClusterSpec, hosts: Mapping[str, ReadableHost], *, gpu: bool = False
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    *,
+    gpu: bool = False,
+    resources: Sequence[Resource] = RESOURCES,
 ) -> tuple[dict[str, Any], SparkopError | None]:
     """The raw documents of the nodes that answered, by name, and the first failure of the others.
 
@@ -52,7 +58,7 @@ def record_facts(
     optional = engine_of(spec).optional_files(spec)
 
     def read(name: str) -> dict[str, Any] | SparkopError:
-        request = {**probe_request(spec, name), "gpu": gpu, "contents": []}
+        request = {**probe_request(spec, name, resources=resources), "gpu": gpu, "contents": []}
         try:
             document = hosts[name].probe(request)
         except SparkopError as error:
