@@ -86,7 +86,9 @@ def observe(
 
 
 def worth_asking(desired: Desired, observed: Observed, history: History) -> bool:
-    """Every rank that can be seen runs. A group with a dead rank only lets the question time out."""
+    """Every node was read, has a fabric, and its rank runs: otherwise the question would only time out."""
+    if not observed.complete or not desired.ranks:
+        return False
     group = examine(desired, observed, history)
     missing = any(cause.field == "container" for _, _, cause in group.causes)
     dead = any(not found.container.running for found in group.found)

@@ -1,0 +1,261 @@
+"""One writer (decision 7): two contenders, a paused one, a sleeping one, clocks that jump."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparkop.errors import LeaseHeldError, UnreachableError
+from sparkop.hosts.base import Host
+from sparkop.hosts.simulated import SimulatedHost
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.lease import (
+    EXPIRY,
+    LOOK_EVERY,
+    Held,
+    LeaseState,
+    break_lease,
+    hold,
+    new_holder,
+    show_lease,
+)
+from sparkop.resources.events import Event, ignore
+from tests.reconcile.simulation import Cluster, SimulatedClock, spec_of
+
+
+@contextmanager
+def holding(
+    cluster: Cluster, holder: str, *, command: str = "apply", clock: SimulatedClock | None = None
+) -> Iterator[Held]:
+    """Hold the lease as one controller."""
+    documents = cluster.observe(canary=False).observed.documents
+    with hold(
+        cluster.spec,
+        cluster.hosts(),
+        documents,
+        command=command,
+        holder=holder,
+        clock=clock or cluster.clock,
+        emit=ignore,
+    ) as held:
+        yield held
+
+
+ALIVE: list[object] = []
+"""Managers of holders that never end: a collected generator would give the lease back."""
+
+
+def silent_holder(cluster: Cluster, holder: str, *, command: str = "apply") -> Held:
+    """Someone who has taken the lease and whose heart does not beat any more."""
+    manager = holding(cluster, holder, command=command)
+    ALIVE.append(manager)
+    held = manager.__enter__()
+    held._over.set()
+    assert all(not state.released for state in states(cluster))
+    return held
+
+
+def write(host: Host, held: Held, name: str) -> None:
+    host.act("file.write", {"path": name, "content": "eA==", "mode": 0o644}, held.fences[host.name])
+
+
+class OnSleep(SimulatedClock):
+    """A clock that lets something happen whenever somebody sleeps."""
+
+    def __init__(self, then: object) -> None:
+        super().__init__()
+        self.then = then
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.then()  # type: ignore[operator]
+
+
+def states(cluster: Cluster) -> list[LeaseState]:
+    found = show_lease(cluster.spec, cluster.hosts()).values()
+    assert all(isinstance(state, LeaseState) for state in found)
+    return [state for state in found if isinstance(state, LeaseState)]
+
+
+def test_it_is_held_on_every_node_and_given_back() -> None:
+    """With one epoch; released at the end, its epoch kept."""
+    cluster = Cluster.make()
+    with holding(cluster, "ada"):
+        assert {(s.holder, s.released, s.epoch) for s in states(cluster)} == {("ada", False, 1)}
+    assert {(s.released, s.epoch) for s in states(cluster)} == {(True, 1)}
+    with holding(cluster, "eve"):
+        assert {(s.holder, s.epoch) for s in states(cluster)} == {("eve", 2)}
+
+
+def test_it_is_given_back_when_the_work_fails() -> None:
+    """Ctrl-C included: a lock left behind makes the next apply wait."""
+    cluster = Cluster.make()
+    for error in (RuntimeError, KeyboardInterrupt):
+        with pytest.raises(error), holding(cluster, "ada"):
+            raise error
+        assert all(state.released for state in states(cluster))
+
+
+def test_a_living_holder_is_not_disturbed() -> None:
+    """Its heartbeat moves while we watch: exit code 5, who has it, and its writes go on."""
+    cluster = Cluster.make()
+    with holding(cluster, "ada") as first:
+        with pytest.raises(LeaseHeldError) as caught, holding(cluster, "eve", clock=OnSleep(first.renew)):
+            pytest.fail("two writers")
+        assert "apply" in (caught.value.cause or "")
+        write(cluster.hosts()["spark-1"], first, "x")
+
+
+def test_a_dead_holder_is_taken_over_after_its_heartbeat_stood_still() -> None:
+    """Judged by our own monotonic clock, watched without a break."""
+    cluster = Cluster.make()
+    first = silent_holder(cluster, "ada")
+    before = cluster.clock.monotonic()
+    with holding(cluster, "eve") as second:
+        waited = cluster.clock.monotonic() - before
+        assert EXPIRY <= waited <= 2 * EXPIRY + 4 * LOOK_EVERY
+        assert {s.holder for s in states(cluster)} == {"eve"}
+        write(cluster.hosts()["spark-2"], second, "x")
+        with pytest.raises(LeaseHeldError):
+            write(cluster.hosts()["spark-2"], first, "y")
+
+
+def test_a_paused_writer_that_wakes_up_writes_nothing() -> None:
+    """A laptop that slept for an hour: every node refuses its epoch, its own beat tells it."""
+    cluster = Cluster.make()
+    first = silent_holder(cluster, "ada")
+    with holding(cluster, "eve"):
+        pass
+    for host in cluster.hosts().values():
+        with pytest.raises(LeaseHeldError):
+            write(host, first, "late")
+        assert not any(path.endswith("late") for path in cluster.node(host.name).files)
+    first.renew()
+    assert first.lost.is_set()
+
+
+def test_jumping_wall_clocks_change_nothing() -> None:
+    """Neither the contender's nor the node's wall clock is asked."""
+    cluster = Cluster.make()
+    with holding(cluster, "ada") as first:
+
+        def jump() -> None:
+            cluster.clock.skew += 86_400
+            first.renew()
+
+        with pytest.raises(LeaseHeldError), holding(cluster, "eve", clock=OnSleep(jump)):
+            pytest.fail("two writers")
+
+
+def test_a_watch_is_asked_and_yields() -> None:
+    """`apply` asks `watch`; that gives the lease back at its next beat, and apply has it at once."""
+    cluster = Cluster.make()
+    first = silent_holder(cluster, "watch", command="watch")
+
+    def beat() -> None:
+        first.renew()
+        if first.wanted.is_set():
+            first.release()
+
+    clock = OnSleep(beat)
+    before = clock.monotonic()
+    with holding(cluster, "ada", clock=clock):
+        assert clock.monotonic() - before < 5
+        assert {s.holder for s in states(cluster)} == {"ada"}
+
+
+def test_a_contender_that_gets_one_node_gives_it_back() -> None:
+    """Two that start at once must not hold half of the cluster each."""
+    cluster = Cluster.make()
+    second_node = SimulatedHost(cluster.node("spark-2"))
+    documents = cluster.observe(canary=False).observed.documents
+    with holding(cluster, "ada"):
+        pass
+    with (
+        pytest.raises(LeaseHeldError),
+        hold(
+            cluster.spec,
+            cluster.hosts(),
+            documents,  # read before ada: eve thinks that nobody ever had it
+            command="apply",
+            holder="eve",
+            clock=cluster.clock,
+            emit=ignore,
+        ),
+    ):
+        pytest.fail("an epoch was given twice")
+    assert all(state.released for state in states(cluster))
+    assert second_node.name == "spark-2"
+
+
+def test_two_applies_at_once_end_with_one_writer_at_a_time() -> None:
+    """Real threads: epochs of writes never go back, and both end well or as held."""
+    cluster = Cluster.make()
+    results: list[str] = []
+
+    def run(holder: str) -> None:
+        try:
+            cluster.apply(holder=holder, emit=ignore)
+            results.append("converged")
+        except LeaseHeldError:
+            results.append("held")
+
+    threads = [threading.Thread(target=run, args=(f"writer-{n}",)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "converged" in results
+    for name in cluster.world.nodes:
+        epochs = [w.epoch for w in cluster.world.writes if w.node == name]
+        assert epochs == sorted(epochs)
+    assert len(cluster.started) == 2, "ranks were started once"
+
+
+def test_show_tells_what_can_be_read() -> None:
+    """None where there was never one; the error where the node does not answer."""
+    cluster = Cluster.make()
+    cluster.node("spark-2").answer = Answer.SILENT
+    found = show_lease(cluster.spec, cluster.hosts())
+    assert found["spark-1"] is None
+    assert isinstance(found["spark-2"], UnreachableError)
+
+
+def test_break_fences_the_old_holder_out() -> None:
+    """A human's decision; the epoch goes up, so the old one can't come back."""
+    cluster = Cluster.make()
+    first = silent_holder(cluster, "ada")
+    assert break_lease(cluster.spec, cluster.hosts()) == ["spark-1", "spark-2"]
+    assert all(state.released and state.epoch == 2 for state in states(cluster))
+    with pytest.raises(LeaseHeldError):
+        write(cluster.hosts()["spark-1"], first, "x")
+    assert break_lease(cluster.spec, cluster.hosts()) == []
+
+
+def test_a_node_that_is_silent_for_a_beat_does_not_cost_the_lease() -> None:
+    """The next beat reaches it again."""
+    cluster = Cluster.make()
+    with holding(cluster, "ada") as held:
+        cluster.node("spark-2").answer = Answer.SILENT
+        held.renew()
+        assert not held.lost.is_set()
+        cluster.node("spark-2").answer = Answer.WHOLE
+        held.renew()
+        assert {s.heartbeat for s in states(cluster)} == {1, 2}
+
+
+def test_no_two_runs_have_the_same_name() -> None:
+    """The fence is told apart by it."""
+    assert new_holder() != new_holder()
+
+
+def test_waiting_for_the_lease_is_said() -> None:
+    """Nobody wonders why nothing happens for half a minute."""
+    cluster = Cluster.make(spec_of(1))
+    silent_holder(cluster, "ada")
+    events: list[Event] = []
+    cluster.apply(emit=events.append, holder="eve")
+    assert any("lease is held by" in event.text for event in events)
