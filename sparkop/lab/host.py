@@ -28,7 +28,7 @@ ENVIRONMENT = {
 }
 SERVICES = {
     "sshd": ["/usr/sbin/sshd", "-D", "-e"],
-    "dockerd": ["/usr/sbin/dockerd"],
+    "dockerd": ["dockerd"],  # in /usr/sbin or /usr/bin, as it was packaged
 }
 
 
