@@ -53,6 +53,13 @@ class Host:
             raise LabError(f"{self.name} is off", remedy=f"sparkop lab boot {self.name}")
         return pid
 
+    def _awake(self) -> int:
+        """Process 1. Raises LabError when the host is off or frozen: a command would hang, and not even die."""
+        pid = self.running()
+        if self.groups.frozen(self.name):
+            raise LabError(f"{self.name} is frozen", remedy=f"sparkop lab mend freeze {self.name}")
+        return pid
+
     def make_disk(self, disk_bytes: int) -> None:
         """Make a sparse disk image with a file system; what is in ``seed`` goes on it at the first boot."""
         self.paths.root.mkdir(parents=True, exist_ok=True)
@@ -187,7 +194,7 @@ class Host:
         """``argv`` wrapped to run inside the host, as root, in its control group."""
         environment = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
         return self.groups.placed(
-            self.name, ["nsenter", "-t", str(self.running()), "-a", "--", "env", "-i", *environment, *argv]
+            self.name, ["nsenter", "-t", str(self._awake()), "-a", "--", "env", "-i", *environment, *argv]
         )
 
     def exec(
@@ -223,7 +230,7 @@ class Host:
             "DOCKER_BUILDKIT=0",
             "docker",
             "-H",
-            f"unix://{docker_socket(self.running())}",
+            f"unix://{docker_socket(self._awake())}",
             *arguments,
         ]
 

@@ -209,6 +209,10 @@ class TestPower:
                 connection.settimeout(1)
                 with pytest.raises(TimeoutError):
                     connection.recv(1)
+            with pytest.raises(LabError, match="frozen"):  # a process in a frozen group could not be ended
+                host.exec(["true"])
+            with pytest.raises(LabError, match="frozen"):
+                do(lab, "kill-rank")
         finally:
             mend(lab, "freeze")
         run_inside(lab, ["ssh", "spark-1", "true"])

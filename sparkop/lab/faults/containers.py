@@ -21,10 +21,11 @@ def containers(target: Target, role: str, *, running: bool = True) -> list[dict[
     filters = ["--filter", f"label=sparkop.role={role}"]
     if target.rank is not None and role == "rank":
         filters += ["--filter", f"label=sparkop.rank={target.rank}"]
-    ids = target.host.docker("ps", "-q", *([] if running else ["-a"]), "--no-trunc", *filters).split()
+    which = [] if running else ["-a"]
+    ids = target.host.docker("ps", "-q", *which, "--no-trunc", *filters, timeout=SECONDS).split()
     if not ids:
-        which = f"{role} {target.rank}" if target.rank is not None else role
-        raise LabError(f"{target.host.name}: no {'running ' if running else ''}container of a {which}")
+        wanted = f"{role} {target.rank}" if target.rank is not None else role
+        raise LabError(f"{target.host.name}: no {'running ' if running else ''}container of a {wanted}")
     found: list[dict[str, Any]] = json.loads(target.host.docker("inspect", *ids))
     return found
 
