@@ -54,7 +54,7 @@ class Host:
         return pid
 
     def _awake(self) -> int:
-        """Process 1. Raises LabError when the host is off or frozen: a command would hang, and not even die."""
+        """Process 1. Raises LabError when the host is off, or frozen: a command would hang, unkillable."""
         pid = self.running()
         if self.groups.frozen(self.name):
             raise LabError(f"{self.name} is frozen", remedy=f"sparkop lab mend freeze {self.name}")
