@@ -12,6 +12,7 @@ Request (all but ``nonce`` may be left out)::
      "disk": ["path"], "tools": ["rsync"],
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
      "deep": false,                # hash the weights instead of believing the ledger: minutes
+     "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
      "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
@@ -32,7 +33,7 @@ import time
 from binascii import b2a_base64
 from typing import Any, BinaryIO, Callable
 
-from . import engine, gpus, network, wire
+from . import engine, gpus, headers, network, wire
 from .wire import maybe, read_text
 
 VERSION = 1
@@ -64,6 +65,7 @@ class Probe:
             "contents": lambda: self.each("contents", lambda path: contents(self.path(path))),
             "state": self.state,
             "weights": self.weights,
+            "headers": lambda: headers.read(self.path(self.request["headers"])),
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
         }
@@ -83,8 +85,8 @@ class Probe:
         only = self.request.get("sections")
         if only is not None:
             return section in only
-        optional = {"contents": "contents", "weights": "weights", "gpu": "gpu", "state": "state"}
-        return section not in optional or bool(self.request.get(optional[section]))
+        optional = {"contents", "weights", "gpu", "state", "headers"}
+        return section not in optional or bool(self.request.get(section))
 
     def read(self, name: str, section: Callable[[], Json], document: dict[str, Any]) -> None:
         try:

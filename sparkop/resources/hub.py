@@ -80,7 +80,7 @@ def describe(
         known = memory.repository(commit, revision, manifest)
         if known is not None:
             return known
-    with _in_words(name, revision, endpoint):
+    with in_words(name, revision, endpoint):
         found = _ask(name, commit or revision, endpoint, manifest)
     found = Repository(name, endpoint, revision, found.commit, found.files, found.manifest)
     memory.keep(found, manifest)
@@ -127,7 +127,7 @@ def _ask(name: str, revision: str, endpoint: str, manifest: str | None) -> Repos
 
 
 @contextmanager
-def _in_words(name: str, revision: str, endpoint: str) -> Iterator[None]:
+def in_words(name: str, revision: str, endpoint: str) -> Iterator[None]:
     """The hub's errors as BlockedError."""
     from huggingface_hub import errors
 
