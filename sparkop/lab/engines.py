@@ -23,6 +23,8 @@ def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
     """Images to the registry, the model to the hub, both to the overlays. ``vllm``: also the real engine,
     whose environment takes a minute to install the first time on a machine.
     """
+    model = {name: images.model_folder() / name for name in images.MODEL_FILES}
+    commit = hub.add_repository(model, images.MODEL_REPOSITORY, lab=lab.name)
     mounts = {"source": CONTROL_FOLDER, "target": CONTROL_FOLDER, "readOnly": True}
     own: dict[str, overlay.Overlay] = {}
     for name, reference in images.ensure_images(lab, say).items():
@@ -30,9 +32,10 @@ def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
             if not vllm:
                 continue
             mounts = {"source": str(ensure_venv(say)), "target": images.VENV_TARGET, "readOnly": True}
-        own[name] = {"image": {"reference": reference}, "engine": {"container": {"mounts": [mounts]}}}
+        own[name] = {
+            "weights": {"revision": commit},  # another lab's hub has another main
+            "image": {"reference": reference},
+            "engine": {"container": {"mounts": [mounts]}},
+        }
     overlay.write(lab.paths, own)
-    model = {name: images.model_folder() / name for name in images.MODEL_FILES}
-    if all(path.exists() for path in model.values()):
-        hub.add_repository(model, images.MODEL_REPOSITORY, lab=lab.name)
     say(f"engines: {', '.join(own)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sparkop.lab.layout import CONTROLLER_ADDRESS, HUB_PORT, LabPaths
 
-Overlay = Mapping[str, object]
+Overlay = Mapping[str, Mapping[str, object]]
 
 
 def overlay_path(lab: str | None = None, reference: str | None = None) -> Path:
@@ -36,10 +36,10 @@ def hub_endpoint() -> str:
 
 def write(paths: LabPaths, engines: Mapping[str, Overlay]) -> None:
     """Write the overlay that every spec gets, and one for each engine image that adds its part."""
-    common = {"weights": {"endpoint": hub_endpoint()}}
-    _write(paths.root / "overlay.yaml", common)
+    endpoint = {"endpoint": hub_endpoint()}
+    _write(paths.root / "overlay.yaml", {"weights": endpoint})
     for name, own in engines.items():
-        _write(paths.root / f"overlay-{name}.yaml", {**common, **own})
+        _write(paths.root / f"overlay-{name}.yaml", {**own, "weights": {**own.get("weights", {}), **endpoint}})
 
 
 def _write(file: Path, content: Overlay) -> None:
