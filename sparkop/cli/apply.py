@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparkop.cli.options import Choice, output_option, reach_spec, spec_options, yes_option
+from sparkop.cli.options import Choice, output_option, reach_spec, refuse_unsafe, spec_options, yes_option
 from sparkop.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def command(
     from sparkop.views.status import show_applied
 
     loaded, choice = reach_spec(spec, overlays, sets)
+    refuse_unsafe(loaded)
     approve: Approve | None = None if yes else ask_approval
     with (
         stop_on_interrupt() as stop,

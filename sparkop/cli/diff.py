@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.cli.options import output_option, reach_spec, refuse_unsafe, spec_options
 from sparkop.errors import ExitCode
 
 
@@ -19,18 +19,21 @@ def command(
 ) -> int:
     """Show what differs, why, and what apply would do. Changes nothing.
 
-    Exit codes: 0 converged, 2 differs, 4 a node could not be read.
+    Exit codes: 0 converged, 2 differs, 4 a node could not be read, 65 the spec is refused.
     """
     import time
 
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.reconcile.observe import observe
     from sparkop.reconcile.reconcile import reconcile
+    from sparkop.reconcile.refuse import refuse
     from sparkop.views.plan import show_plan
 
     loaded, _ = reach_spec(spec, overlays, sets)
+    refuse_unsafe(loaded)
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts, deep=deep)
+    refuse(loaded.spec, reading.desired)
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
     show_plan(plan, output)
     if plan.unknown:

@@ -117,6 +117,16 @@ def reach_spec(
     return _load(replace(choice, overlays=(overlay, *choice.overlays), how=None)), choice
 
 
+def refuse_unsafe(loaded: LoadedSpec) -> None:
+    """Raise the error of what rules refuse before any node is asked (row B10), with its place in the spec."""
+    from sparkop.engines.rules import check, refusals
+
+    findings = check(loaded.spec)
+    refused = refusals(findings)
+    if refused:
+        raise loaded.refuse(refused, final={f.rule.id for f in findings if not f.rule.overridable})
+
+
 def _load(choice: Choice) -> LoadedSpec:
     from sparkop.spec.load import load
 

@@ -15,6 +15,7 @@ from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
+from sparkop.reconcile.refuse import refuse
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
@@ -69,6 +70,7 @@ def converge(
     agreed = frozenset(word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given)
     run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
     reading, plan = run.look()
+    refuse(spec, reading.desired)
     if not plan.operations:
         run.refuse(plan)
         return Converged(reading, 0)

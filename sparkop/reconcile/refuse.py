@@ -1,0 +1,29 @@
+"""Rules on the nodes as they were read: nothing is changed for a spec that one of them refuses."""
+
+from __future__ import annotations
+
+from sparkop.engines.rules import Finding, check
+from sparkop.errors import SpecError
+from sparkop.resources.desired import Desired
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.tree import show_path
+
+
+def refuse(spec: ClusterSpec, desired: Desired) -> None:
+    """Raise SpecError (65) for what the rules refuse on the facts of the nodes that answered."""
+    facts = [node.facts for node in desired.nodes.values() if node.facts is not None]
+    refused = [finding for finding in check(spec, facts) if finding.refuses]
+    if not refused:
+        return
+    first = refused[0]
+    raise SpecError(
+        _text(first),
+        remedy=f"or set it aside knowingly: rules.override: [{{id: {first.rule.id}, reason: ...}}]"
+        if first.rule.overridable
+        else None,
+        detail="\n".join(_text(finding) for finding in refused[1:]) or None,
+    )
+
+
+def _text(finding: Finding) -> str:
+    return f"{show_path(finding.path)}: {finding.message} [{finding.rule.id}]"
