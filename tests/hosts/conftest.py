@@ -36,6 +36,13 @@ def start_sshd(short_folder: Path) -> Iterator[Callable[[Sequence[str]], Sshd]]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def shared_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """A server with usual settings that no test changes."""
+    with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
 @pytest.fixture
 def sshd(start_sshd: Callable[[Sequence[str]], Sshd]) -> Sshd:
     """A server with usual settings."""

@@ -8,9 +8,11 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sparkop.hosts.connect import Target
@@ -63,6 +65,15 @@ class Sshd:
         self.process.wait(10)
 
 
+@cache
+def _keys(name: str) -> dict[str, bytes]:
+    """A key pair, made once for all servers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        make_key(path)
+        return {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", ".pub")}
+
+
 def make_key(path: Path, *options: str) -> None:
     keygen = shutil.which("ssh-keygen")
     assert keygen, INSTALL
@@ -76,8 +87,10 @@ def running_sshd(folder: Path, settings: Sequence[str] = ()) -> Iterator[Sshd]:
     assert program, INSTALL
     folder.mkdir(exist_ok=True)
     folder.chmod(0o700)
-    make_key(folder / "host_key")
-    make_key(folder / "key")
+    for name in ("host_key", "key"):
+        for suffix, content in _keys(name).items():
+            (folder / f"{name}{suffix}").write_bytes(content)
+            (folder / f"{name}{suffix}").chmod(0o600)
     (folder / "authorized_keys").write_bytes((folder / "key.pub").read_bytes())
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

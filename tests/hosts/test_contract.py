@@ -83,7 +83,7 @@ def _local(request: pytest.FixtureRequest) -> Node:
 
 
 def _ssh(request: pytest.FixtureRequest) -> Node:
-    there = request.getfixturevalue("sshd").target()
+    there = request.getfixturevalue("shared_sshd").target()
     folder: Path = request.getfixturevalue("short_folder")
     api = request.getfixturevalue("api")
     hosts = (connect(there, writable=True), connect(there, writable=True))

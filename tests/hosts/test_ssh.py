@@ -361,11 +361,11 @@ class TestLimits:
         self, settings: list[str], start_sshd: Start, api: int, host_of: Callable[[Target], SshHost]
     ) -> None:
         host = host_of(start_sshd(settings).target())
-        lines = host.http("POST", api, "/", body=b"x", timeout=1).lines()
+        lines = host.http("POST", api, "/", body=b"x", timeout=4).lines()
         begin = time.monotonic()
         with pytest.raises(OSError, match="nothing more"):
             list(lines)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 10
 
     def test_nothing_listens_behind_a_relay(
         self, start_sshd: Start, host_of: Callable[[Target], SshHost]
