@@ -10,6 +10,8 @@ from sparkop.errors import UnreachableError
 from sparkop.hosts.base import Host, HttpResponse, Json, ReadableHost
 from sparkop.hosts.ssh_options import Target
 
+__all__ = ["ReadOnlyHost", "Target", "close_all", "connect", "open_all"]
+
 
 class ReadOnlyHost:
     """A host without its writing half: there is no method that could change the node."""
