@@ -30,6 +30,10 @@ class Outcome:
     skipped: tuple[Operation, ...] = ()
     """Not started."""
 
+    def done_nodes(self, operations: Sequence[Operation]) -> tuple[str, ...]:
+        """Nodes of those operations that were done."""
+        return tuple(operation.node for operation in operations if operation.key in self.done)
+
     @property
     def error(self) -> BaseException | None:
         """The first failure."""

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -119,11 +119,19 @@ class Held:
             if isinstance(lease, dict) and lease.get("wanted"):
                 self.wanted.set()
 
-    def release(self) -> None:
-        """Give it back where we still have it."""
+    def end_beats(self) -> None:
+        """No heartbeat any more; the lease is still ours until somebody watches it stand still."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """The lease went with the state folder of these nodes: there is nothing to give back."""
+        self.fences = {name: fence for name, fence in self.fences.items() if name not in set(nodes)}
+
+    def release(self) -> None:
+        """Give it back where we still have it."""
+        self.end_beats()
         for name, fence in self.fences.items():
             try:
                 self.hosts[name].act("lease.release", {}, fence)

@@ -120,13 +120,18 @@ def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
         if operation.action is Action.REMOVE:
             removed.setdefault(operation.node, []).append(str(operation.parameters["name"]))
     documents = reading.observed.documents
-    unknown = {name: each.reason for name, each in reading.observed.unknown.items()}
-    for name, document in documents.items():
-        if document.docker is None:
-            unknown[name] = document.error("docker") or "the Docker engine did not answer"
     return Stopped(
         removed={name: tuple(names) for name, names in removed.items()},
         available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
-        unknown=unknown,
+        unknown=unanswered(reading),
         interrupted=interrupted,
     )
+
+
+def unanswered(reading: Reading) -> dict[str, str]:
+    """Nodes, or Docker engines, that could not be read, and why."""
+    found = {name: each.reason for name, each in reading.observed.unknown.items()}
+    for name, document in reading.observed.documents.items():
+        if document.docker is None:
+            found[name] = document.error("docker") or "the Docker engine did not answer"
+    return found

@@ -11,9 +11,11 @@ from sparkop.engines.common import image_reference
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
+from sparkop.resources.acts import record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
+from sparkop.resources.made import PULLED
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.resources.stamped import short_image
@@ -64,6 +66,8 @@ class EngineImage:
         stream = context.host(operation.node).containers.pull(reference, context.fence(operation.node))
         for text, done, total, rate in pull_progress(stream, node=operation.node, reference=reference):
             context.progress(text, done=done, total=total, rate=rate)
+        entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "reference": reference}
+        record(context, operation.node, {**entry, "at": context.clock.time()})
 
 
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:

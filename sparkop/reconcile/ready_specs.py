@@ -1,0 +1,74 @@
+"""The specs with which a cluster was ready, on the controller: what ``rollback`` goes back to.
+
+Whole specs after overlays and ``--set``, so that a later edit of those files changes nothing here. A
+convenience for the human, never proof of the world.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from sparkop.reconcile.remembered import state_directory
+from sparkop.spec.models import ClusterSpec
+
+KEPT = 5
+"""Specs of one cluster that are kept, the newest first in ``order.json``."""
+
+
+def remember_ready(spec: ClusterSpec) -> Path:
+    """Keep a spec that was seen to serve; the newest one. Atomic; returns its file, which ``apply`` takes.
+
+    Raises OSError when the controller's disk is full.
+    """
+    folder = _folder(spec.name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    content = text_of(spec)
+    name = f"{hashlib.sha256(content.encode()).hexdigest()[:12]}.yaml"
+    order = [name, *(each for each in _order(spec.name) if each != name)]
+    if not (folder / name).exists():
+        _write(folder / name, content)
+    if order != _order(spec.name):
+        _write(folder / "order.json", json.dumps(order[:KEPT]) + "\n")
+    for forgotten in order[KEPT:]:
+        (folder / forgotten).unlink(missing_ok=True)
+    return folder / name
+
+
+def last_ready(cluster: str, *, other_than: ClusterSpec | None = None) -> Path | None:
+    """The newest spec of a cluster that was ready, and is not ``other_than``; None when none is known."""
+    unwanted = text_of(other_than) if other_than is not None else None
+    for name in _order(cluster):
+        path = _folder(cluster) / name
+        try:
+            if path.read_text(encoding="utf-8") != unwanted:
+                return path
+        except OSError:
+            continue
+    return None
+
+
+def text_of(spec: ClusterSpec) -> str:
+    """The spec as JSON, which is YAML too: only what was set, in a stable order."""
+    document = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _folder(cluster: str) -> Path:
+    return state_directory() / "ready" / cluster
+
+
+def _order(cluster: str) -> list[str]:
+    try:
+        found = json.loads((_folder(cluster) / "order.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def _write(path: Path, content: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(content, encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,55 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
+"""What ``destroy`` takes away beside ranks and guards: what sparkop made or fetched on the nodes.
+
+Never planned by ``diff``: it is the opposite of desired state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkop.hosts.base import Json
+from sparkop.resources.acts import remove_file
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.desired import Desired
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Operation
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+KIND = "made"
+CONTAINER, IMAGE, WEIGHTS, STATE = "made/container", "made/image", "made/weights", "made/state"
+PULLED = "pulled"
+"""Event of a node's history: sparkop has pulled this image, so sparkop may remove it."""
+GRACE = 10.0
+
+
+class Made:
+    """Removes; plans nothing by itself."""
+
+    kind = KIND
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        return None
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
+        return {}
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        return Difference()
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        assert operation.action is Action.REMOVE  # nothing else is planned
+        host, fence = context.host(operation.node), context.fence(operation.node)
+        wanted = operation.parameters
+        if operation.resource.startswith(CONTAINER):
+            host.containers.remove(str(wanted["name"]), fence, grace=GRACE)
+        elif operation.resource.startswith(IMAGE):
+            host.act("image.remove", {"reference": wanted["reference"]}, fence)
+        elif operation.resource == WEIGHTS:
+            for number, path in enumerate(wanted["files"], 1):
+                remove_file(context, operation.node, path)
+                context.progress(f"{number} of {len(wanted['files'])} files")
+        else:
+            host.act("directory.remove", {"path": wanted["path"]}, fence)

@@ -1,0 +1,131 @@
+"""destroy: everything of ours goes, nothing of others, and the weights only when asked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sparkop.errors import SparkopError
+from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage
+from sparkop.reconcile.destroy import Destroyed, destroy
+from tests.reconcile.simulation import IMAGE, SIMULATED, Cluster
+from tests.reconcile.worlds import CHANGES
+
+
+def destroyed(cluster: Cluster, **options: Any) -> Destroyed:
+    return destroy(
+        cluster.spec,
+        cluster.hosts(),
+        clock=cluster.clock,
+        resources=SIMULATED,
+        emit=cluster.events.append,
+        **options,
+    )
+
+
+def serving() -> Cluster:
+    cluster = Cluster.make()
+    cluster.apply()
+    return cluster
+
+
+def ours_left(cluster: Cluster) -> list[str]:
+    """Files, containers and images that are there."""
+    found = []
+    for node in cluster.world.nodes.values():
+        found += [path for path in (*node.files, *node.folders) if ".sparkop" in path]
+        found += [*node.containers, *node.images]
+    return found
+
+
+def test_nothing_of_ours_is_left() -> None:
+    """State folders, containers, images; the checkpoint stays."""
+    cluster = serving()
+    result = destroyed(cluster)
+    assert ours_left(cluster) == []
+    assert set(result.removed) == {"spark-1", "spark-2"}
+    assert all(node.checkpoint for node in cluster.world.nodes.values())
+
+
+def test_an_image_that_was_there_before_stays() -> None:
+    """Only what sparkop pulled is sparkop's to remove."""
+    cluster = Cluster.make()
+    cluster.node("spark-1").images[IMAGE] = SimulatedImage("sha256:" + "1d" * 32, (IMAGE,))
+    cluster.apply()
+    destroyed(cluster)
+    assert list(cluster.node("spark-1").images) == [IMAGE]
+    assert list(cluster.node("spark-2").images) == []
+
+
+def test_the_weights_go_only_when_asked_and_only_their_own_files() -> None:
+    """A file that someone put beside the checkpoint stays."""
+    cluster = serving()
+    beside = "/home/spark/models/model/notes.txt"
+    cluster.node("spark-1").files[beside] = (b"mine", 0o644)
+    removed: list[str] = []
+    for node in cluster.world.nodes.values():
+        for path in node.checkpoint:
+            node.files[path] = (b"", 0o644)  # the simulation keeps weights apart from files
+    destroyed(cluster, weights=True)
+    for node in cluster.world.nodes.values():
+        removed += [path for path in node.checkpoint if path not in node.files]
+    assert len(removed) == 4
+    assert beside in cluster.node("spark-1").files
+
+
+def test_others_are_not_touched() -> None:
+    """A user's container and another cluster's."""
+    cluster = serving()
+    others = {"jellyfin": {}, "x": {"labels": {"sparkop.cluster": "other", "sparkop.role": "rank"}}}
+    CHANGES["containers"](cluster.node("spark-1"), others)
+    destroyed(cluster)
+    assert set(cluster.node("spark-1").containers) == set(others)
+
+
+def test_a_silent_node_is_reported_and_done_the_next_time() -> None:
+    """What was reachable is gone; the rest is named."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    assert "spark-2" in destroyed(cluster).unknown
+    cluster.node("spark-2").answer = Answer.WHOLE
+    destroyed(cluster)
+    assert ours_left(cluster) == []
+
+
+def test_destroying_nothing_writes_nothing() -> None:
+    """Also the second time: not even a lease comes back."""
+    cluster = serving()
+    destroyed(cluster)
+    writes = len(cluster.world.writes)
+    assert destroyed(cluster).removed == {}
+    assert len(cluster.world.writes) == writes
+    assert ours_left(cluster) == []
+
+
+def test_apply_after_destroy_serves_again() -> None:
+    """From nothing, with the weights that stayed."""
+    cluster = serving()
+    before = cluster.shape()
+    destroyed(cluster)
+    cluster.apply()
+    assert cluster.shape() == before
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault) -> None:
+    """Before and after every write, and with the reply lost."""
+    undisturbed = serving()
+    first = undisturbed.world.attempts
+    destroyed(undisturbed)
+    count = undisturbed.world.attempts - first
+    assert count > 15
+    for number in range(count):
+        cluster = serving()
+        cluster.world.faults[cluster.world.attempts + number] = fault
+        with suppress(SimulatedCrash, SparkopError):
+            destroyed(cluster)
+        cluster.world.revive()
+        destroyed(cluster)
+        assert ours_left(cluster) == [], number
