@@ -203,7 +203,7 @@ def _remember(context: Context, seen: list[_Seen]) -> None:
 
 @contextmanager
 def _followed(context: Context) -> Iterator[threading.Event]:
-    """Show the ranks' log lines meanwhile. The event is set when a stream ends: a rank may have ended."""
+    """Show the ranks' loading lines meanwhile. The event is set when a stream ends: a rank may have ended."""
     ended, over = threading.Event(), threading.Event()
     loading = re.compile("|".join(context.desired.engine.manners.loading_lines) or r"(?!)")
 
@@ -212,8 +212,8 @@ def _followed(context: Context) -> Iterator[threading.Event]:
             for line in context.host(rank.node).log_lines(rank.name, tail=TAIL, follow=True):
                 if over.is_set():
                     return
-                context.log(mask(line), rank.node)
-                if loading.search(line):
+                if loading.search(line):  # the rest is in `sparkop logs -f`
+                    context.log(mask(line), rank.node)
                     context.progress(f"rank {rank.rank}: {mask(line).strip()}")
         except (SparkopError, OSError):
             pass  # the containers are looked at anyway
