@@ -206,7 +206,7 @@ class Cluster:
         if labels.get("sparkop.role") != "rank":
             return
         self.started.append(f"{labels['sparkop.rank']}@{node.name}")
-        container.log += [b"loading shard 1 of 1", b"Model loading took 3 GiB memory"]
+        container.log += [b"Route: /docs, Methods: GET", b"Model loading took 3 GiB memory"]
         if labels.get("sparkop.rank") == "0":
             state = next(m.source for m in container.spec.mounts if m.target.endswith("engine.yaml"))
             self.served_key = node.files[state][0].decode().split('"')[1]
