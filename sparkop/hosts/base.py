@@ -70,7 +70,12 @@ class ContainerOptions:
 
 
 class Containers(Protocol):
-    """The node's Docker engine, for writing and for streams; what is observed comes from the probe."""
+    """The node's Docker engine, for writing and for streams; what is observed comes from the probe.
+
+    Every call raises BlockedError when the engine refuses, UnreachableError when it does not answer or the
+    reply is lost; writes raise LeaseHeldError when the fence is stale. Each writing step is checked against
+    the lease on the node, under its lock.
+    """
 
     def run(self, spec: ContainerSpec, fence: Fence) -> str:
         """Create and start; returns the id. A container of that name with the same labels is success."""
@@ -85,7 +90,10 @@ class Containers(Protocol):
         ...
 
     def pull(self, reference: str, fence: Fence) -> Iterator[Json]:
-        """Pull; yields the engine's progress objects (``status``, ``id``, ``progressDetail``)."""
+        """Pull; yields the engine's progress objects (``status``, ``id``, ``progressDetail``).
+
+        Must be read to its end: an iterator that is dropped breaks the pull off.
+        """
         ...
 
     def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
@@ -135,7 +143,10 @@ class ReadableHost(Protocol):
         body: bytes | None = None,
         timeout: float = 30.0,
     ) -> HttpResponse:
-        """A request to a service on the node's loopback address. Raises OSError when nothing listens."""
+        """A request to a service on the node's loopback address. Raises OSError when nothing listens.
+
+        ``timeout`` is for the connection, the answer's head, and each read of its body.
+        """
         ...
 
     def read_file(self, path: str) -> bytes | None:
@@ -143,7 +154,10 @@ class ReadableHost(Protocol):
         ...
 
     def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
-        """The container's log lines, oldest first."""
+        """The container's log lines, oldest first.
+
+        Raises BlockedError when there is no such container, UnreachableError.
+        """
         ...
 
     def close(self) -> None: ...
