@@ -20,15 +20,18 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     """
     import time
 
+    from sparkop.reconcile.measured import measure
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.reconcile.observe import observe
     from sparkop.reconcile.reconcile import reconcile
-    from sparkop.reconcile.status import status_of
+    from sparkop.reconcile.status import status_of, with_measured
     from sparkop.views.status import show_status
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts)
+        measured = measure(reading, hosts)
     status = status_of(reading, reconcile(reading.desired, reading.observed, reading.history, time.time()))
+    status = with_measured(status, measured)
     show_status(status, output)
     return {"ok": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}.get(status.state, ExitCode.FAILED)

@@ -95,6 +95,8 @@ class Manners:
     """A follower serves a health page of its own that is always green."""
     loading_lines: tuple[str, ...]
     """Regular expressions of log lines that tell how far a start is."""
+    pool_line: str
+    """Regular expression of the log line of the tokens that the KV cache holds; they are its group 1."""
 
 
 class Engine(Protocol):

@@ -43,6 +43,7 @@ MANNERS = Manners(
         r"max_total_num_tokens=.*",
         r"The server is fired up and ready to roll!",
     ),
+    pool_line=r"max_total_num_tokens=(\d+)",
 )
 
 

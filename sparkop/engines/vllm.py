@@ -50,6 +50,7 @@ MANNERS = Manners(
         r"Graph capturing finished in .*",
         r"Application startup complete.*",
     ),
+    pool_line=r"KV cache size: ([\d,]+) tokens",
 )
 
 

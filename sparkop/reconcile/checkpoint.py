@@ -70,7 +70,7 @@ def read_nodes(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Sources:
             {
                 "sections": ["memory", "docker", "headers"],
                 "labels": [f"{CLUSTER}={spec.name}"],
-                "headers": _directory(spec, node, host),
+                "headers": checkpoint_directory(spec, node, host),
             },
             timeout=SECONDS,
         )
@@ -113,7 +113,8 @@ def _checkpoint(
         ) from None
 
 
-def _directory(spec: ClusterSpec, node: NodeSpec, host: ReadableHost) -> str:
+def checkpoint_directory(spec: ClusterSpec, node: NodeSpec, host: ReadableHost) -> str:
+    """The checkpoint's folder on the node; of a hub cache the snapshot of the spec's revision."""
     folder = paths.weights_directory(spec, node)
     if not spec.weights.hub_cache:
         return folder

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkop.engines.common import has_key
 from sparkop.engines.paths import expand, key_path
 from sparkop.hosts.document import Document
+from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
@@ -58,6 +59,14 @@ class GuardStatus:
 
 
 @dataclass(frozen=True)
+class OverrideStatus:
+    """A rule that the spec sets aside, and the user's reason."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class NodeStatus:
     """One node. ``reason`` is set when it is unknown; memory in bytes."""
 
@@ -86,6 +95,9 @@ class Status:
     key_path: str | None
     stopped_by_human: bool = False
     warnings: tuple[str, ...] = ()
+    overrides: tuple[OverrideStatus, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    """The engine's own figures beside the budget's, where they were asked for."""
 
 
 def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
@@ -106,7 +118,14 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         key_path=expand(key_path(spec), head.home if head else "~") if has_key(spec) else None,
         stopped_by_human=reading.history.intent.stopped,
         warnings=plan.warnings,
+        overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
     )
+
+
+def with_measured(status: Status, measured: tuple[Measured, ...]) -> Status:
+    """The status with the engine's own figures, and a warning for each that is not the budget's."""
+    off = tuple(f"{each.node}: {each.off}" for each in measured if each.off)
+    return replace(status, measured=measured, warnings=(*status.warnings, *off))
 
 
 def _address(desired: Desired) -> str:

@@ -186,15 +186,17 @@ def _bars(budget: Budget) -> Group:
         style = "green" if rank.safe else "bold red"
         row.append(f" {_left(rank)}", style=style)
         rows.append(row)
-    used = [
-        part for part in LETTERS if any(line.part is part for rank in budget.ranks for line in rank.lines)
-    ]
+    used = [part for part in LETTERS if _shown(part, budget.ranks)]
     legend = Text(" " * 13)
     for part in used:
         legend.append(f"{LETTERS[part]} ", style=COLOURS[part])
         legend.append(f"{part}  ", style="dim")
     legend.append(". left", style="dim")
     return Group(*rows, legend)
+
+
+def _shown(part: Part, ranks: Sequence[RankBudget]) -> bool:
+    return any(line.part is part and line.counts for rank in ranks for line in rank.lines)
 
 
 def _left(rank: RankBudget) -> str:

@@ -32,7 +32,8 @@ COLOURS: dict[Part, str] = {
 def svg(budgets: Sequence[tuple[str, Budget]]) -> str:
     """One group of bars a budget, under its caption. Bars of too much memory run past the frame."""
     bars = [(caption, rank) for caption, budget in budgets for rank in budget.ranks]
-    used = [part for part in COLOURS if any(line.part is part for _, rank in bars for line in rank.lines)]
+    lines = [line for _, rank in bars for line in rank.lines if line.counts]
+    used = [part for part in COLOURS if any(line.part is part for line in lines)]
     height = TOP + STEP * len(bars) + 30 * (1 + (len(used) + 3) // 4)
     model = budgets[0][1].model if budgets else ""
     body = [

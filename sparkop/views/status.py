@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkop.reconcile.converge import Converged
+from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
@@ -30,6 +31,12 @@ def show_status(status: Status, output: str = "text") -> None:
     for node in status.nodes:
         for line in _complaints(node):
             console.print(line)
+    for each in status.measured:
+        console.print(_beside(each))
+    for override in status.overrides:
+        console.print(
+            Text.assemble(("rule set aside: ", "yellow"), (override.rule, "bold"), f" ({override.reason})")
+        )
     for warning in status.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))
 
@@ -44,6 +51,12 @@ def _headline(status: Status) -> Text:
     if status.stopped_by_human:
         line.append("\nstopped by a human; `sparkop apply` starts it again", style="yellow")
     return line
+
+
+def _beside(each: Measured) -> Text:
+    tell = bytes_text if each.unit == "bytes" else "{:,.0f} tokens".format
+    line = Text.assemble((f"{each.node}: ", "bold"), f"{each.what} {tell(each.real)}")
+    return line.append(f", budget {tell(each.budget)} ({each.source})", style="dim")
 
 
 def _endpoint_style(status: Status) -> str:

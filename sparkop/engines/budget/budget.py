@@ -57,6 +57,7 @@ def budget(
         ),
         pool=smallest.pool,
         slots=smallest.slots,
+        weighed=_weighed(smallest),
         quotes=checkpoint.quotes,
         unknown=(*checkpoint.unknown, *_unknown(checkpoint, wanted, smallest)),
     )
@@ -78,7 +79,7 @@ class _Part:
 def _rank(wanted: Asked, checkpoint: Checkpoint, memory: NodeMemory | None) -> _Part:
     total, system = total_line(memory), system_line(memory)
     weights = weight_lines(checkpoint, wanted, wanted.shards)
-    loaded = [*weights, *_fitted(checkpoint, wanted, weights)]
+    loaded = [*weights, *_fitted(checkpoint, wanted)]
     before = total.size - system.size
     pool: Pool | None
     slots: Slots | None = None
@@ -98,17 +99,19 @@ def _taken(lines: list[Line]) -> int:
     return sum(line.size for line in lines if line.counts)
 
 
-def _fitted(checkpoint: Checkpoint, wanted: Asked, weights: list[Line]) -> list[Line]:
+def _fitted(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
     """What a recorded run leaves for everything that has no line of its own."""
     whole, static = checkpoint.recorded.get("whole"), checkpoint.recorded.get("static")
     if whole and whole["engine"] == wanted.engine and wanted.exl3:
         then = int(whole["shards"])
         size = SPARK_TOTAL - system_line(None).size - whole["kv_bytes"] - whole["left"]
-        size = round(size * then / wanted.shards) - _taken(weights)
-        name = "experts of the EXL3 plan, dense, vision, draft, graphs, NCCL, workspaces"
+        size -= _taken(weight_lines(checkpoint, replace(wanted, draft=int(whole["draft"])), then))
+        size = round(size * then / wanted.shards)
+        name = "experts of the EXL3 plan, graphs, NCCL, workspaces"
         return [Line(Part.OTHER, name, max(0, size), Basis.FITTED, whole["source"])]
     if static and static["engine"] == wanted.engine:
-        size = static["size"] - _taken(weight_lines(checkpoint, wanted, int(static["shards"])))
+        drafting = replace(wanted, draft=int(static["draft"]))
+        size = static["size"] - _taken(weight_lines(checkpoint, drafting, int(static["shards"])))
         size -= _recorded_rest(checkpoint, wanted)
         return [
             Line(
@@ -231,9 +234,13 @@ def _cache_lines(pool: Pool | None, slots: Slots | None) -> list[Line]:
     return lines
 
 
+def _weighed(part: _Part) -> bool:
+    return any(line.part in (Part.EXPERTS, Part.DENSE, Part.OTHER) and line.counts for line in part.lines)
+
+
 def _unknown(checkpoint: Checkpoint, wanted: Asked, part: _Part) -> list[str]:
     found = []
-    if not any(line.part in (Part.EXPERTS, Part.DENSE, Part.OTHER) and line.counts for line in part.lines):
+    if not _weighed(part):
         found.append("The size of the weights: no safetensors header was read (--from nodes or --from hub).")
     if part.pool is None:
         unknown = named(wanted.kv_dtype) is None

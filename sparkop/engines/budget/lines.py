@@ -163,6 +163,8 @@ class Budget:
     ranks: tuple[RankBudget, ...]
     pool: Pool | None
     slots: Slots | None
+    weighed: bool
+    """Whether the weights have a size."""
     quotes: tuple[Quote, ...]
     unknown: tuple[str, ...]
     """What it can't know, one sentence each."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from sparkop.engines.budget.formats import FP4_16, FP4_32, FP8, FP8_32, Format, named
+from sparkop.engines.budget.formats import BF16, FP4_16, FP4_32, FP8, FP8_32, Format, named
+from sparkop.engines.budget.lines import Part
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,17 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Weights beside experts and tables, by the large matrices alone. ``size``: bytes in all shards."""
+
+    part: Part
+    name: str
+    size: int
+    reading: str
+    sharded: bool = True
+
+
+@dataclass(frozen=True)
 class Shape:
     """What memory follows from. ``context``: tokens that the model bears by itself."""
 
@@ -92,6 +104,7 @@ class Shape:
     state: State | None = None
     tables: tuple[Table, ...] = ()
     experts: Experts | None = None
+    weights: tuple[Weights, ...] = ()
     indexer: bool = False
     """Prefill computes fp32 logits of every token of the piece against the whole history (QSA)."""
 
@@ -157,6 +170,46 @@ def _deepseek_v41(config: Mapping[str, Any]) -> Shape:
         if rows
         else (),
         experts=_experts(layers, experts, dim, inner, config.get("expert_dtype")),
+        weights=_deepseek_weights(config),
+    )
+
+
+def _deepseek_weights(config: Mapping[str, Any]) -> tuple[Weights, ...]:
+    """Dense layers in fp8, embeddings and vision in bf16, the draft's experts as the model's."""
+    dim, inner, heads = int(config["dim"]), int(config["moe_inter_dim"]), int(config["n_heads"])
+    width, low, out = int(config["head_dim"]), int(config["q_lora_rank"]), int(config["o_lora_rank"])
+    attention = dim * low + low * heads * width + dim * width + heads * width * out
+    attention += int(config["o_groups"]) * out * dim
+    shared = int(config["n_shared_experts"]) * 3 * dim * inner
+    layers, drafts = int(config["n_layers"]), int(config["n_mtp_layers"])
+    embeddings = 2 * int(config["vocab_size"]) * dim
+    dense = layers * (attention + shared) + round(BF16.size(embeddings))
+    form = named(config.get("expert_dtype")) or FP8
+    experts = int(config["dspark_n_routed_experts"]) * 3 * dim * inner
+    draft = drafts * (round(form.size(experts)) + attention)
+    see, seen = int(config["vision_dim"]), int(config["vision_inter_dim"])
+    vision = round(BF16.size(int(config["vision_n_layers"]) * (4 * see * see + 3 * see * seen)))
+    left_out = "large matrices only"
+    return (
+        Weights(
+            Part.DENSE,
+            "attention, shared experts, embeddings",
+            dense,
+            f"{layers} x ({attention:,} + {shared:,}) B fp8 + {embeddings:,} x 2 B bf16, {left_out}",
+        ),
+        Weights(
+            Part.DRAFT,
+            "draft layers (DSpark)",
+            draft,
+            f"{drafts} x ({experts:,} expert weights in {form.text} + {attention:,} B fp8), {left_out}",
+        ),
+        Weights(
+            Part.VISION,
+            "vision",
+            vision,
+            f"{config['vision_n_layers']} x (4 x {see} x {see} + 3 x {see} x {seen}) x 2 B bf16, {left_out}",
+            sharded=False,
+        ),
     )
 
 
@@ -193,7 +246,22 @@ def _gated_delta(config: Mapping[str, Any], expert_format: str | None) -> Shape:
             int(config.get("moe_intermediate_size") or 0),
             expert_format,
         ),
+        weights=_draft_experts(config, drafts),
         indexer="indexer_head_dim" in config,
+    )
+
+
+def _draft_experts(config: Mapping[str, Any], drafts: int) -> tuple[Weights, ...]:
+    """The MTP layer keeps its experts in bf16 (the checkpoint's NVFP4 part is exactly the other layers)."""
+    experts = _experts(
+        drafts,
+        int(config.get("num_experts") or 0),
+        int(config["hidden_size"]),
+        int(config.get("moe_intermediate_size") or 0),
+        "bf16",
+    )
+    return (
+        (Weights(Part.DRAFT, "draft layer (MTP), experts", experts.size, experts.reading),) if experts else ()
     )
 
 

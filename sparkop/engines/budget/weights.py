@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparkop.engines.budget.asked import Asked
 from sparkop.engines.budget.checkpoint import Checkpoint
 from sparkop.engines.budget.lines import Basis, Line, Part, Where
+from sparkop.engines.budget.shape import Weights
 
 _NAMES = {
     Part.EXPERTS: "routed experts",
@@ -22,6 +23,7 @@ def weight_lines(checkpoint: Checkpoint, asked: Asked, shards: int) -> list[Line
     return [
         *_experts(checkpoint, asked, shards),
         *_rest(checkpoint, shards),
+        *_estimated(checkpoint, asked, shards),
         *_tables(checkpoint, asked, shards),
     ]
 
@@ -85,4 +87,21 @@ def _rest(checkpoint: Checkpoint, shards: int) -> list[Line]:
     share = recorded["rank_size"] - sharded_parts / then
     sharded = (recorded["size"] - share) / (1 - 1 / then)
     size = round(recorded["size"] - sharded + sharded / shards)
-    return [Line(Part.DENSE, "dense, draft and vision", size, Basis.FITTED, recorded["source"])]
+    size -= sum(_share(each, shards) for each in shape.weights)
+    return [Line(Part.DENSE, "dense layers and vision", max(0, size), Basis.FITTED, recorded["source"])]
+
+
+def _share(weights: Weights, shards: int) -> int:
+    return round(weights.size / shards) if weights.sharded else weights.size
+
+
+def _estimated(checkpoint: Checkpoint, asked: Asked, shards: int) -> list[Line]:
+    """By the configuration; the draft only with speculation."""
+    lines = []
+    for each in checkpoint.shape.weights:
+        if each.part is Part.DRAFT and asked.draft == 1:
+            continue
+        over = f"over {shards}" if each.sharded else "kept whole"
+        source = f"{each.reading} = {each.size:,} B, {over}"
+        lines.append(Line(each.part, each.name, _share(each, shards), Basis.COMPUTED, source))
+    return lines
