@@ -1,7 +1,7 @@
 """`python -m tests.bench weights [--size MIB] [--rounds N]`: download, hash, second look, as ratios.
 
-Against curl, aria2, huggingface_hub and openssl on the same machine in one run; the server is a process of its
-own. The bars are those of docs: with checksum at most 1.3 x curl uncapped and 0.25 x capped; at least 0.95 x
+Against curl, aria2, huggingface_hub and openssl on the same machine in one run; the server is a process of
+its own. Bars: with checksum at most 1.3 x curl uncapped and 0.25 x capped; at least 0.95 x
 openssl a core and 1.9 x on two; a second look at 200 files in 5 ms. Exit code 1 when one is missed.
 """
 
