@@ -7,14 +7,13 @@ written before what they tell of is made; so ``down`` works after a crash at any
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -33,13 +32,13 @@ from sparkop.lab.layout import (
     host_index,
     host_names,
 )
-from sparkop.lab.processes import kill, recall, remember, wait_for, with_environment
+from sparkop.lab.lock import locked
+from sparkop.lab.processes import kill, recall, remember, start_time, wait_for, with_environment
 from sparkop.lab.start import start_init
 
 GIB = 1 << 30
 DEFAULT_MEMORY_BYTES = 4 * GIB
 DEFAULT_DISK_BYTES = 24 * GIB
-LOCK_SECONDS = 180.0
 
 Say = Callable[[str], None]
 
@@ -134,7 +133,7 @@ def up(name: str | None = None, config: LabConfig | None = None, say: Say = lamb
         raise LabError(f"{asked.hosts} hosts: a lab has 1 to {MAX_HOSTS}")
     packages.check()
     paths = LabPaths.of(name)
-    with _locked(paths):
+    with locked(paths):
         lab = _read(paths)
         if lab is not None and lab.pid is not None:
             return _again(lab, asked, say)
@@ -152,7 +151,7 @@ def up(name: str | None = None, config: LabConfig | None = None, say: Say = lamb
 def down(name: str | None = None, say: Say = lambda _line: None) -> bool:
     """Remove a lab and all that is left of it, whatever crashed. Returns whether there was anything."""
     paths = LabPaths.of(name)
-    with _locked(paths):
+    with locked(paths):
         return _clear(paths, say)
 
 
@@ -262,16 +261,22 @@ def _clear(paths: LabPaths, say: Say) -> bool:
 
 def _end_processes(groups: Cgroups, lab: Lab | None) -> None:
     end = time.monotonic() + GONE_SECONDS
+    seen: dict[int, str | None] = {}
     if lab and lab.pid:
         kill([lab.pid])  # the root of all pid namespaces: the kernel ends the rest
     while True:
         left = groups.processes()
         if lab:
             left += with_environment(f"{INSIDE_VARIABLE}={lab.inside}")
-        if not left:
+        seen |= {pid: start_time(pid) for pid in left if pid not in seen}
+        # A process leaves its group before it is gone: process 1 of a namespace waits for all others first.
+        dying = [pid for pid, start in seen.items() if start and start_time(pid) == start]
+        if not left and not dying:
             return
         if time.monotonic() > end:
-            raise LabError(f"processes of the lab do not end: {left}", remedy="sparkop lab down again")
+            raise LabError(
+                f"processes of the lab do not end: {left or dying}", remedy="sparkop lab down again"
+            )
         kill(left)
         for host in host_names(MAX_HOSTS):
             if groups.frozen(host):  # a frozen process takes its SIGKILL when it thaws
@@ -301,36 +306,6 @@ def _read(paths: LabPaths) -> Lab | None:
         return Lab(paths, config, cgroups.from_json(config.cgroups))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-@contextlib.contextmanager
-def _locked(paths: LabPaths) -> Iterator[None]:
-    """One ``up`` or ``down`` of a lab at a time. Raises LabError after LOCK_SECONDS."""
-    try:
-        paths.state_root.mkdir(parents=True, exist_ok=True)
-        file = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise LabError(
-            f"cannot write {paths.state_root}: {error.strerror}", remedy="run it as root"
-        ) from None
-    try:
-        end = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    holder = os.pread(file, 32, 0).decode().strip()
-                    raise LabError(
-                        f"lab {paths.name!r}: another up or down (pid {holder}) does not end"
-                    ) from None
-                time.sleep(0.1)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(file)
 
 
 def parse_size(text: str) -> int:

@@ -25,8 +25,10 @@ pytestmark = pytest.mark.lab
 def leftovers(name: str) -> list[str]:
     """Everything of a lab that this machine still has: processes, mounts, loop devices, groups, files."""
     paths = LabPaths.of(name)
-    found = [str(path) for path in (paths.root,) if path.exists()]
-    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/sparkop-lab/{paths.cgroup}")]
+    found = [str(path) for path in (paths.root, paths.lock) if path.exists()]
+    for folder, names, _ in os.walk("/sys/fs/cgroup"):  # other labs come and go meanwhile
+        if folder.endswith("/sparkop-lab") and paths.cgroup in names:
+            found.append(f"{folder}/{paths.cgroup}")
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             try:
