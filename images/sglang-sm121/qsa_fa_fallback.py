@@ -309,7 +309,7 @@ def choose_splits(device: Device, tiles: int, max_seqlen_k: int) -> int:
     resident = max(1, device.shared_memory_bytes // PROGRAM_SHARED_BYTES)
     per_sm = min(max(1, round(2.0 * sm_share / PROGRAM_BYTES_PER_SECOND)), resident)
     wanted = per_sm * device.sm_count // max(1, tiles)
-    return max(1, min(wanted, triton.cdiv(max_seqlen_k, BLOCK_N), MAX_SPLITS))
+    return int(max(1, min(wanted, triton.cdiv(max_seqlen_k, BLOCK_N), MAX_SPLITS)))
 
 
 def qsa_varlen_attention(
@@ -400,7 +400,7 @@ def num_warps(head_dim: int, *, upcast: bool) -> int:
 
 def _query_tiles(q: torch.Tensor, k: torch.Tensor, max_seqlen_q: int) -> int:
     """Tiles of packed rows for each sequence and KV head."""
-    return triton.cdiv(max_seqlen_q * (q.shape[1] // k.shape[1]), BLOCK_M)
+    return int(triton.cdiv(max_seqlen_q * (q.shape[1] // k.shape[1]), BLOCK_M))
 
 
 def _check(

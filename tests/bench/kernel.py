@@ -343,8 +343,8 @@ def verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
     for case in cases():
         arguments = case.arguments("cuda")
         with poisoned_memory():
-            result = attend(arguments, case.splits)
-        error = error_against_fp64(result, arguments)
+            attended = attend(arguments, case.splits)
+        error = error_against_fp64(attended, arguments)
         yield Verdict("relative error", case.name, error, TOLERANCE[case.dtype])
 
 

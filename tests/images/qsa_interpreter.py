@@ -11,18 +11,24 @@ import os
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # the matrices are tiny, threads would only wait for each other
 
 import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+torch.set_num_threads(1)
+
 _original_cast = interpreter.InterpreterBuilder.cast_impl
 
 
 def _to_float32(handle: Any) -> np.ndarray[Any, Any]:
     if handle.dtype.scalar == tl.bfloat16:
-        return (handle.data.astype(np.uint32) << 16).view(np.float32)
+        bits: np.ndarray[Any, Any] = handle.data.astype(np.uint32) << 16
+        return bits.view(np.float32)
     return np.asarray(handle.data, dtype=np.float32)
 
 

@@ -72,7 +72,9 @@ def test_the_public_call_is_the_one_that_the_backend_makes() -> None:
 
 
 def test_views_of_q_k_and_v_give_the_bits_of_their_copies() -> None:
-    """q as a leading slice of a fused buffer, transposed, with gaps in between; k and v of wider rows."""
+    """q as a slice of a fused buffer, transposed, with gaps in between; k and v as halves of a buffer, and
+    each laid out in its own way.
+    """
     plain = Case("", (1,) * 4, (40, 9, 0, 33), heads=(4, 2), head_dim=48, dtype=FP16).arguments()
     expected = attend(plain, 2)
     q, k, v = plain["q"], plain["k"], plain["v"]
@@ -85,9 +87,9 @@ def test_views_of_q_k_and_v_give_the_bits_of_their_copies() -> None:
         assert not view.is_contiguous()
         assert torch.equal(attend({**plain, "q": view}, 2), expected)
     both = torch.cat([k, v], dim=1)
-    views = {"k": both[:, :2], "v": both[:, 2:]}
-    assert not views["k"].is_contiguous()
-    assert torch.equal(attend({**plain, **views}, 2), expected)
+    heads_first = k.transpose(0, 1).contiguous().transpose(0, 1)
+    for k_view, v_view in ((both[:, :2], both[:, 2:]), (k, both[:, 2:]), (heads_first, v)):
+        assert torch.equal(attend({**plain, "k": k_view, "v": v_view}, 2), expected)
 
 
 def test_offsets_beyond_32_bits() -> None:
@@ -175,7 +177,7 @@ def fuzzed_cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(fuzzed_cases(), st.booleans())
 def test_fuzzed_calls_match_fp64(case: Case, transposed: bool) -> None:
     arguments = case.arguments()
