@@ -105,7 +105,8 @@ def _fitted(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
     if whole and whole["engine"] == wanted.engine and wanted.exl3:
         then = int(whole["shards"])
         size = SPARK_TOTAL - system_line(None).size - whole["kv_bytes"] - whole["left"]
-        size -= _taken(weight_lines(checkpoint, replace(wanted, draft=int(whole["draft"])), then))
+        recorded = replace(wanted, draft=int(whole["draft"]), tables_on_disk=True)
+        size -= _taken(weight_lines(checkpoint, recorded, then))
         size = round(size * then / wanted.shards)
         name = "experts of the EXL3 plan, graphs, NCCL, workspaces"
         return [Line(Part.OTHER, name, max(0, size), Basis.FITTED, whole["source"])]
