@@ -197,7 +197,8 @@ class Cluster:
         for node in self.world.nodes.values():
             for container in node.containers.values():
                 labels = container.spec.labels
-                if labels.get("sparkop.role") == "rank" and labels.get("sparkop.rank") == str(number):
+                wanted = {"sparkop.cluster": "test", "sparkop.role": "rank", "sparkop.rank": str(number)}
+                if wanted.items() <= labels.items():
                     return node, container
         raise AssertionError(f"no rank {number}")
 
