@@ -48,9 +48,8 @@ class Fabric:
                 blockers += _node(desired.spec, node, document)
         blockers += _addresses(desired)
         blockers += _subnets(desired, observed)
-        return Difference(
-            blockers=tuple(blockers), unknown=tuple(unknown), warnings=_mtu_parity(desired, observed)
-        )
+        blockers += _mtu_parity(desired, observed)
+        return Difference(blockers=tuple(blockers), unknown=tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
         raise AssertionError(f"{KIND} plans nothing: {operation.key}")
@@ -173,14 +172,19 @@ def _networks(found: tuple[Rail, ...]) -> set[str]:
     return {str(ip_network(f"{rail.address}/{rail.prefix}", strict=False)) for rail in found}
 
 
-def _mtu_parity(desired: Desired, observed: Observed) -> tuple[str, ...]:
+def _mtu_parity(desired: Desired, observed: Observed) -> list[Blocker]:
+    """Ends of a link with different MTUs lose large packets: NCCL hangs although ping works."""
     if desired.spec.fabric.mtu is not None:
-        return ()
-    sizes: dict[int, list[str]] = {}
-    for name in desired.nodes:
-        for rail in rails(observed.documents[name])[:1]:
-            sizes.setdefault(rail.mtu, []).append(name)
-    if len(sizes) < 2:
-        return ()
-    told = "; ".join(f"{mtu} on {', '.join(names)}" for mtu, names in sorted(sizes.items()))
-    return (f"fabric MTU differs between nodes: {told}",)
+        return []
+    first = {name: rail for name in desired.nodes for rail in rails(observed.documents[name])[:1]}
+    largest = max((rail.mtu for rail in first.values()), default=0)
+    return [
+        Blocker(
+            name,
+            KIND,
+            Cause(f"{rail.interface}.mtu", str(rail.mtu), f"{largest}, as on the other nodes"),
+            f"on {name}: sudo ip link set {rail.interface} mtu {largest}; and set it in netplan",
+        )
+        for name, rail in first.items()
+        if rail.mtu != largest
+    ]
