@@ -15,6 +15,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
+from sparkop.resources.weights_job import withdraw
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -52,4 +53,5 @@ class Made:
                 remove_file(context, operation.node, path)
                 context.progress(f"{number} of {len(wanted['files'])} files")
         else:
+            withdraw(context, operation.node)
             host.act("directory.remove", {"path": wanted["path"]}, fence)

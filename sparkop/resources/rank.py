@@ -27,6 +27,7 @@ from sparkop.resources.group import Found, Group, examine
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.resources.weights_job import release_pages
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -253,6 +254,7 @@ def _start(operation: Operation, context: Context) -> None:
     )
     for folder in _own_folders(container, node.state, node.home):
         ensure_directory(context, operation.node, folder)
+    release_pages(context, operation.node)
     context.host(operation.node).containers.run(container, context.fence(operation.node))
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The checkpoint on every node: one node downloads it, the others copy it over the fabric, all is hashed.
 
 What is verified is read from the node's ledger by stat alone (see node/transfer). The work itself is a job

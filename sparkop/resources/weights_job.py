@@ -90,8 +90,11 @@ def _sources(operation: Operation, context: Context) -> dict[str, Any]:
         }
     source = str(operation.parameters["from"])
     if context.desired.spec.fabric.trusted:
-        return _plain_source(source, context)
-    return _ssh_source(source, operation.node, context)
+        found = _plain_source(source, context)
+    else:
+        found = _ssh_source(source, operation.node, context)
+    way = {"address": _fabric_address(source, context), "from": _fabric_address(operation.node, context)}
+    return {**found, "sources": [{**each, **way} for each in found["sources"]]}
 
 
 def _plain_source(source: str, context: Context) -> dict[str, Any]:
@@ -151,6 +154,29 @@ def ssh_command(*, user: str, address: str, port: int, key: str, known_hosts: st
 def key_comment(cluster: str, node: str) -> str:
     """Marks the lines of authorized_keys that are ours."""
     return f"sparkop:{cluster}:{node}"
+
+
+def release_pages(context: Context, node: str) -> None:
+    """Drop the checkpoint's clean pages from the node's cache: on a Spark they take the model's memory.
+
+    Nothing happens on a node where no transfer has run.
+    """
+    checkpoint = context.desired.outside.get("weights")
+    if _has_transfers(context, node) and isinstance(checkpoint, Checkpoint) and checkpoint.repository:
+        call(context.host(node), context.fence(node), "release", _share(node, context, None))
+
+
+def withdraw(context: Context, node: str) -> None:
+    """End the node's transfer, offer nothing more, and take back the keys that other nodes were given."""
+    if _has_transfers(context, node):
+        host, fence = context.host(node), context.fence(node)
+        call(host, fence, "cancel")
+        call(host, fence, "unshare")
+        call(host, fence, "forbid", {"prefix": key_comment(context.desired.spec.name, "")})
+
+
+def _has_transfers(context: Context, node: str) -> bool:
+    return "transfer.json" in (context.observed.documents[node].state or {})
 
 
 def _share(source: str, context: Context, address: str | None) -> dict[str, Any]:

@@ -111,7 +111,8 @@ class Body:
         """
         if connection is not None and type(connection) is socket.socket:
             connection.setblocking(True)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6)))
+            patience = struct.pack("@ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
             self._socket = connection
 
     def _receive(self, buffer: memoryview) -> int:

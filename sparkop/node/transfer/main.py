@@ -147,7 +147,7 @@ def _authorise(state: str, request: Json) -> Json:
 
 
 def _forbid(state: str, request: Json) -> Json:
-    peering.forbid(request["comment"])
+    peering.forbid(request["prefix"])
     peering.remove_key(state)
     return {}
 

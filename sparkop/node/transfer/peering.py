@@ -6,9 +6,10 @@ import fcntl
 import glob
 import os
 import shlex
+import socket
 import subprocess
 import sys
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from .files import TransferError
 from .ledger import write_whole
@@ -57,21 +58,41 @@ def know_hosts(state: str, lines: List[str]) -> None:
     )
 
 
+def check_route(address: str, expected: str) -> None:
+    """Packets to the address must leave from our own ``expected``, the fabric's. Raises TransferError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing: it only chooses the way
+            leaves = probe.getsockname()[0]
+        except OSError as error:
+            raise TransferError(
+                "network", "no way to %s: %s" % (address, error), "check the fabric link"
+            ) from None
+    if leaves != expected:
+        raise TransferError(
+            "place",
+            "the way to %s leaves from %s and not from the fabric address %s" % (address, leaves, expected),
+            "mend the routes, or set weights.distribution: direct",
+        )
+
+
 def authorise(state: str, public: str) -> None:
     """Let the owner of the key read this node's share, and nothing else. Repeating it changes nothing."""
     program = os.path.realpath(sys.argv[0])
     command = "%s -I -S %s pipe %s" % tuple(shlex.quote(word) for word in (sys.executable, program, state))
     escaped = command.replace("\\", "\\\\").replace('"', '\\"')
-    _edit(public.split()[2], 'restrict,command="%s" %s' % (escaped, public))
+    comment = public.split()[2]
+    _edit(lambda old: old == comment, 'restrict,command="%s" %s' % (escaped, public))
 
 
-def forbid(comment: str) -> None:
-    """Take back what `authorise` gave to keys with this comment."""
-    _edit(comment, None)
+def forbid(prefix: str) -> None:
+    """Take back what `authorise` gave to all keys whose comment begins so."""
+    _edit(lambda old: old.startswith(prefix), None)
 
 
-def _edit(comment: str, line: "str | None") -> None:
-    """Replace the lines of authorized_keys that end in the comment, the others untouched."""
+def _edit(ours: Callable[[str], bool], line: Optional[str]) -> None:
+    """Replace the lines of authorized_keys whose comment is ours, the others untouched."""
     folder = os.path.expanduser("~/.ssh")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.realpath(os.path.join(folder, "authorized_keys"))
@@ -82,9 +103,7 @@ def _edit(comment: str, line: "str | None") -> None:
                 before = file.read()
         except FileNotFoundError:
             before = ""
-        kept = [
-            old for old in before.splitlines() if not (old.endswith(" " + comment) and "sparkop" in comment)
-        ]
+        kept = [old for old in before.splitlines() if not ours(old.rpartition(" ")[2])]
         after = "".join(old + "\n" for old in kept + ([line] if line else []))
         if after != before:
             write_whole(path, after.encode("utf-8", "surrogateescape"), mode=0o600)

@@ -14,6 +14,7 @@ from .fetch import Fetch, as_transfer_error
 from .files import File, Job, TransferError, part_of
 from .hashing import FileHash, hash_file, looks_like_pointer, read_header, release_file
 from .ledger import Ledger, agrees, sync_folder
+from .peering import check_route
 from .place import Place
 from .rebuild import take_parts
 from .status import Status
@@ -61,6 +62,9 @@ class Run:
             missing = self._adopt(self._look())
             if missing:
                 self._check_space(missing)
+                for source in self._job.sources:
+                    if source.get("address"):
+                        check_route(str(source["address"]), str(source["from"]))
                 self.status.phase("fetching")
                 self._fetch([file for file in missing if not file.parts])
                 self._fetch([file for file in missing if file.parts])
