@@ -179,12 +179,12 @@ class _Run:
             first = plan.blockers[0]
             more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
             raise BlockedError(
-                f"{first.resource}: {first.cause.field} is {first.cause.observed}, "
-                f"should be {first.cause.desired}{more}",
+                f"{first.resource}: {first.cause.field}: {first.cause.observed} -> "
+                f"{first.cause.desired}{more}",
                 node=first.node,
                 remedy=first.remedy,
                 detail="\n".join(
-                    f"{b.node} {b.resource}: {b.cause.field} is {b.cause.observed}; {b.remedy}"
+                    f"{b.node} {b.resource}: {b.cause.field}: {b.cause.observed}; {b.remedy}"
                     for b in plan.blockers[1:]
                 )
                 or None,

@@ -40,15 +40,15 @@ class GuardTrip:
         for name, trip in sorted(history.trips.items()):
             if name not in desired.nodes or not desired.ranks:
                 continue
-            told = f"the guard killed it at {human_bytes(trip.available)} available"
+            told = f"killed the ranks at {human_bytes(trip.available)} available"
             unchanged = any(same(rank.container, trip.hash) for rank in desired.ranks)
             if unchanged and AGREED_TRIP not in history.agreed:
-                cause = Cause("memory", told, f"over {human_bytes(trip.floor)}")
+                cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
                 remedy = f"{ADVICE}; to launch the same numbers again: sparkop apply --after-trip"
                 blockers.append(Blocker(name, KIND, cause, remedy))
             else:
                 wanted = "confirmed by you" if unchanged else "other numbers"
-                operations.append(Operation(Action.REMOVE, name, KIND, Cause("trip", told, wanted)))
+                operations.append(Operation(Action.REMOVE, name, KIND, Cause("guard", told, wanted)))
         return Difference(tuple(operations), tuple(blockers))
 
     def perform(self, operation: Operation, context: Context) -> None:

@@ -247,7 +247,7 @@ def test_a_tripped_guard_blocks_the_same_numbers_until_they_are_confirmed() -> N
     trip = {"available": 900_000_000, "floor": 1 << 30}
     CHANGES["trip"](cluster.node("spark-2"), trip)
     cluster.node("spark-2").exit("test-r1", 137)
-    with pytest.raises(BlockedError, match="killed it"):
+    with pytest.raises(BlockedError, match="killed the ranks"):
         cluster.apply()
     cluster.apply(confirm_trip=True)
     assert str(STATE / "trip.json") not in cluster.node("spark-2").files

@@ -1,0 +1,147 @@
+"""Interrupt apply and stop on a real lab at random moments; a plain apply must then converge (issue 4.2).
+
+``python -m tests.crash --lab 20``: twenty interruptions on a lab of its own (root on Linux, stand-in engine):
+SIGKILL and SIGTERM to sparkop, a cut management cable, a node without power. After each: apply exits with 0,
+diff with 0, there is one container a rank, and the memory of a killed writer's lease is taken over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.labkit import temporary_lab
+
+ROOT = Path(__file__).parent.parent
+SPEC = str(ROOT / "specs" / "lab-standin.yaml")
+SPARKOP = [sys.executable, "-m", "sparkop"]
+NODES = ("spark-1", "spark-2")
+MOST = 12.0
+"""Seconds within which a command is interrupted: both take less."""
+PATIENCE = 240.0
+"""Seconds that mending may take; a dead writer's lease alone takes thirty."""
+
+Command = list[str]
+
+
+def sparkop(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run it to its end. Raises RuntimeError with what it said when it fails."""
+    done = subprocess.run(
+        [*SPARKOP, *words], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
+    )
+    if check and done.returncode != 0:
+        raise RuntimeError(f"sparkop {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def killed(process: subprocess.Popen[bytes], _node: str) -> Callable[[], object]:
+    """The laptop's battery is empty."""
+    process.send_signal(signal.SIGKILL)
+    return lambda: None
+
+
+def terminated(process: subprocess.Popen[bytes], _node: str) -> Callable[[], object]:
+    """A polite request."""
+    process.send_signal(signal.SIGTERM)
+    return lambda: None
+
+
+def cut(_process: subprocess.Popen[bytes], node: str) -> Callable[[], object]:
+    """The connection to a node is gone, without a word."""
+    sparkop("lab", "break", "mgmt-cut", node)
+    return partial(sparkop, "lab", "mend", "mgmt-cut", node)
+
+
+def power_cut(_process: subprocess.Popen[bytes], node: str) -> Callable[[], object]:
+    """A node loses power."""
+    sparkop("lab", "break", "power-cut", node)
+    return partial(sparkop, "lab", "boot", node)
+
+
+WAYS: tuple[Callable[[subprocess.Popen[bytes], str], Callable[[], object]], ...] = (
+    killed,
+    terminated,
+    cut,
+    power_cut,
+)
+
+
+def interrupt(number: int, chance: random.Random) -> str:
+    """One interruption, mended. Returns a line that tells it. Raises RuntimeError when it could not be."""
+    way, node = WAYS[number % len(WAYS)], chance.choice(NODES)
+    words, size = prepare(number, chance)
+    after = chance.uniform(0.3, MOST)
+    process = subprocess.Popen(
+        [*SPARKOP, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        try:
+            process.wait(after)
+            when = "ended before"
+        except subprocess.TimeoutExpired:
+            when = f"after {after:.1f} s"
+        mend = way(process, node)
+        process.wait(PATIENCE)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    mend()
+    began = time.monotonic()
+    sparkop("apply", SPEC, "--yes", *size)
+    sparkop("diff", SPEC, *size)
+    took = time.monotonic() - began
+    ranks(2)
+    told = f"{words[0]:<6} {way.__name__:<10} {node}  {when:<13} exit {process.returncode:<4}"
+    return f"{told} mended in {took:.0f} s"
+
+
+def prepare(number: int, chance: random.Random) -> tuple[Command, list[str]]:
+    """What is interrupted: a stop, a start after a stop, or a change of the spec."""
+    size = ["--set", f"memory.kvCache={chance.randint(32, 96)}MiB"]
+    if number % 3 == 0:
+        return ["stop", SPEC, "--yes"], []
+    if number % 3 == 1:
+        sparkop("stop", SPEC, "--yes")
+    return ["apply", SPEC, "--yes", *size], size
+
+
+def ranks(wanted: int) -> None:
+    """Count the rank containers on all hosts, running or not. Raises RuntimeError."""
+    listing = "docker ps -aq --filter label=sparkop.role=rank | wc -l"
+    found = sum(int(sparkop("lab", "shell", node, "--", "sh", "-c", listing).stdout) for node in NODES)
+    if found != wanted:
+        raise RuntimeError(f"{found} rank containers, not {wanted}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lab", type=int, metavar="N", required=True, help="how many interruptions")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="to see the same moments again")
+    asked = parser.parse_args()
+    chance = random.Random(asked.seed)
+    print(f"seed {asked.seed}", flush=True)
+    failures = 0
+    with temporary_lab(engines="standin") as lab:
+        os.environ["XDG_STATE_HOME"] = str(lab.paths.root / "xdg")
+        sparkop("apply", SPEC, "--yes")
+        for number in range(asked.lab):
+            try:
+                print(f"{number + 1:>3}  {interrupt(number, chance)}", flush=True)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                failures += 1
+                print(f"{number + 1:>3}  FAILED  {error}", flush=True)
+    print(f"{asked.lab - failures} of {asked.lab} mended", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

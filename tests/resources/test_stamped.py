@@ -1,0 +1,99 @@
+"""The stamp on a container: what changes it, what must not, and what it tells of a change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
+from sparkop.resources.stamped import changed_field, hash_of, lost_rails, normalised, same, text_of
+
+BASE = ContainerSpec(
+    name="x-r0",
+    image="registry.example/engine@sha256:" + "ab" * 32,
+    labels={},
+    arguments=("/model", "--max-model-len", "32768", "--enable-prefix-caching"),
+    environment={"NCCL_IB_HCA": "a,b", "NCCL_IB_GID_INDEX": "3", "OMP_NUM_THREADS": "16"},
+    mounts=(Mount("/home/spark/models", "/model", True), Mount("/home/spark/cache", "/cache")),
+    options=ContainerOptions(ipc="host", gpus=True, ulimits={"memlock": -1, "nofile": 5}),
+)
+
+
+def changed(**fields: object) -> ContainerSpec:
+    return replace(BASE, **fields)  # type: ignore[arg-type]
+
+
+def told(container: ContainerSpec) -> tuple[str, str, str] | None:
+    return changed_field(text_of(BASE), text_of(container))
+
+
+def test_labels_and_order_that_means_nothing_are_no_change() -> None:
+    """An epoch in a label, or a mapping in another order, must not restart a group."""
+    other = changed(
+        labels={"sparkop.epoch": "9"},
+        environment=dict(reversed(list((BASE.environment or {}).items()))),
+        mounts=tuple(reversed(BASE.mounts)),
+        options=replace(BASE.options or ContainerOptions(), ulimits={"nofile": 5, "memlock": -1}),
+    )
+    assert hash_of(other) == hash_of(BASE)
+    assert same(other, hash_of(BASE))
+
+
+def test_a_field_at_its_default_is_no_part_of_the_hash() -> None:
+    """A newer sparkop adds fields to ContainerOptions; what an older one started must still match."""
+    assert "cpuset" not in normalised(BASE)["options"]
+    assert normalised(changed(options=None))["options"] == {}
+
+
+def test_the_order_of_arguments_means_something() -> None:
+    """The last of two wins in both engines."""
+    other = changed(arguments=("/model", "--enable-prefix-caching", "--max-model-len", "32768"))
+    assert hash_of(other) != hash_of(BASE)
+    assert told(other) == ("arguments", "another order", "the order of the spec")
+
+
+def test_what_changed_is_named() -> None:
+    """A diff that says only `hash` helps nobody."""
+    arguments = list(BASE.arguments)
+    arguments[2] = "16384"
+    assert told(changed(arguments=tuple(arguments))) == ("--max-model-len", "32768", "16384")
+    assert told(changed(arguments=(*BASE.arguments, "--headless"))) == ("--headless", "none", "set")
+    assert told(changed(arguments=BASE.arguments[:-1])) == ("--enable-prefix-caching", "set", "none")
+    environment = {**(BASE.environment or {}), "OMP_NUM_THREADS": "8"}
+    assert told(changed(environment=environment)) == ("environment.OMP_NUM_THREADS", "16", "8")
+    image = BASE.image.replace("ab" * 32, "cd" * 32)
+    assert told(changed(image=image)) == ("image", "sha256:abababababab", "sha256:cdcdcdcdcdcd")
+    options = replace(BASE.options or ContainerOptions(), shm_bytes=64)
+    assert told(changed(options=options)) == ("options.shm_bytes", "none", "64")
+
+
+def test_what_cannot_be_read_tells_nothing() -> None:
+    """A label of an older or newer sparkop, or none."""
+    for text in ("", "no json", "[]"):
+        assert changed_field(text, text_of(BASE)) is None
+
+
+def test_a_lost_rail_alone_is_degraded() -> None:
+    """Told, not restarted around; but not when anything else changed, or a rail was added."""
+    environment = dict(BASE.environment or {})
+
+    def with_hca(value: str, **more: str) -> str:
+        return text_of(changed(environment={**environment, "NCCL_IB_HCA": value, **more}))
+
+    assert lost_rails(text_of(BASE), with_hca("a")) == "b"
+    assert lost_rails(text_of(BASE), with_hca("a", NCCL_IB_GID_INDEX="4")) == "b"
+    assert lost_rails(text_of(BASE), with_hca("a", OMP_NUM_THREADS="8")) == ""
+    assert lost_rails(text_of(BASE), with_hca("a,c")) == ""
+    assert lost_rails(text_of(BASE), with_hca("a,b,c")) == ""
+    assert lost_rails("no json", with_hca("a")) == ""
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_any_environment_survives_the_label(environment: dict[str, str]) -> None:
+    """Quotes, line breaks and other scripts: the label is JSON in one line."""
+    text = text_of(changed(environment=environment))
+    assert "\n" not in text
+    assert json.loads(text)["environment"] == environment
