@@ -213,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("ETag", etag)
+        if not self.is_store:
+            self.send_header("X-Repo-Commit", hub.commit)
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command == "HEAD":

@@ -1,0 +1,97 @@
+"""The hub's list through the real huggingface_hub, against a hub over HTTP (A2, B2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkop.errors import BlockedError
+from sparkop.resources.hub import Repository, describe, parse_manifest
+from tests.node.hub_standin import Hub, git_sha1, running, sha256
+
+LARGE = bytes(1 << 20)
+FILES = {"config.json": b"{}", "model.bin": LARGE, "sums.txt": f"{sha256(LARGE)}  model.bin\n".encode()}
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with running(Hub("org/name", "c" * 40, dict(FILES))) as hub:
+        yield hub
+
+
+def ask(
+    hub: Hub, revision: str = "main", *, manifest: str | None = None, refresh: bool = False
+) -> Repository:
+    return describe(hub.repository, revision, endpoint=hub.base, manifest=manifest, refresh=refresh)
+
+
+def test_the_list_holds_sizes_and_hashes_and_the_branch_is_pinned(hub: Hub) -> None:
+    found = ask(hub)
+    assert found.commit == hub.commit
+    by_path = {file.path: file for file in found.files}
+    assert (by_path["model.bin"].size, by_path["model.bin"].sha256) == (len(LARGE), sha256(LARGE))
+    assert by_path["config.json"].git == git_sha1(b"{}")
+    assert by_path["config.json"].sha256 is None
+    assert found.base() == f"{hub.base}/org/name/resolve/{hub.commit}/"
+
+
+def test_a_second_time_asks_nobody_until_it_is_refreshed(hub: Hub) -> None:
+    first = ask(hub)
+    hub.log.clear()
+    assert ask(hub) == first
+    assert hub.log == []
+    hub.commit = "d" * 40
+    assert ask(hub).commit == "c" * 40, "a branch is resolved once"
+    assert ask(hub, refresh=True).commit == "d" * 40
+    assert ask(hub).commit == "d" * 40
+
+
+def test_the_manifest_is_read_at_the_same_commit(hub: Hub) -> None:
+    assert ask(hub).manifest == {}
+    assert ask(hub, manifest="sums.txt").manifest == {"model.bin": sha256(LARGE)}
+
+
+def test_a_token_of_the_environment_is_used_and_not_kept(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.token = "hf_sentinel"
+    monkeypatch.setenv("HF_TOKEN", "hf_sentinel")
+    assert ask(hub).commit == hub.commit
+    kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"hf_sentinel" in p.read_bytes()]
+    assert kept == []
+
+
+def test_refusals_are_told_in_words(hub: Hub) -> None:
+    with pytest.raises(BlockedError, match="no revision nope"):
+        ask(hub, "nope")
+    with pytest.raises(BlockedError, match="lacks a file") as caught:
+        ask(hub, manifest="nope.txt")
+    assert "weights.manifest" in str(caught.value.remedy)
+    with pytest.raises(BlockedError, match="no repository other/name"):
+        describe("other/name", "main", endpoint=hub.base)
+    hub.token = "hf_x"
+    with pytest.raises(BlockedError) as caught:
+        ask(hub, "e" * 40)
+    assert "HF_TOKEN" in str(caught.value.remedy)
+
+
+def test_a_hub_that_is_away_is_told_with_its_address() -> None:
+    with pytest.raises(BlockedError, match=r"http://127.0.0.1:9 can't be reached"):
+        describe("org/name", "main", endpoint="http://127.0.0.1:9")
+
+
+def test_manifests() -> None:
+    text = f"# comment\n{'a' * 64}  x y.bin\n{'B' * 64} *./z\r\n\n"
+    assert parse_manifest(text) == {"x y.bin": "a" * 64, "z": "b" * 64}
+    assert parse_manifest(text, "sub") == {"sub/x y.bin": "a" * 64, "sub/z": "b" * 64}
+    with pytest.raises(ValueError, match="line 1"):
+        parse_manifest("<html>")

@@ -1,0 +1,211 @@
+"""What the weights differ in and what is planned for it: pure (A4, B2, S3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparkop.engines.base import FabricFacts, NodeFacts
+from sparkop.errors import BlockedError
+from sparkop.hosts.document import parse_document
+from sparkop.resources.base import Difference
+from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.hub import RemoteFile, Repository
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.weights import KIND, WeightFiles
+from sparkop.resources.weights_files import Checkpoint, probe_file, wanted_files
+from sparkop.spec.models import ClusterSpec, WeightsSpec
+
+GIB = 1 << 30
+COMMIT = "a" * 40
+
+
+def remote(path: str, size: int = GIB, *, large: bool = True) -> RemoteFile:
+    return RemoteFile(path, size, "1" * 64 if large else None, None if large else "2" * 40)
+
+
+def repository(*files: RemoteFile, manifest: Mapping[str, str] | None = None) -> Repository:
+    return Repository("org/name", "https://hub.example", "main", COMMIT, files, manifest or {})
+
+
+CHECKPOINT = Checkpoint(
+    repository(remote("a"), remote("b")),
+    wanted_files(repository(remote("a"), remote("b")), WeightsSpec(repository="org/name", path="/w")),
+)
+ALL = {"verified": 2, "verified_bytes": 2 * GIB, "bytes": 2 * GIB}
+NONE = {"missing": ["a", "b"], "exists": False}
+HALF = {"verified": 1, "verified_bytes": GIB, "bytes": GIB, "missing": ["b"]}
+DOUBTFUL = {"verified": 1, "verified_bytes": GIB, "bytes": 2 * GIB, "unverified": ["b"]}
+WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"]}
+
+
+def compare(
+    states: Mapping[str, Mapping[str, Any] | str | None],
+    *,
+    checkpoint: Checkpoint = CHECKPOINT,
+    free: int = 100 * GIB,
+    fabric: bool = True,
+    transfer: Mapping[str, Any] | None = None,
+    **weights: Any,
+) -> Difference:
+    """The difference of nodes with these states; a text is an error of the section, None an unread node."""
+    spec = ClusterSpec.model_validate(
+        {
+            "apiVersion": "sparkop/v1",
+            "name": "test",
+            "nodes": [{"name": name, "ssh": f"user@{name}"} for name in states],
+            "weights": {"repository": "org/name", "path": "/w", **weights},
+            "image": {"reference": "x/y:z"},
+            "engine": {"kind": "vllm"},
+            "api": {"servedNames": ["m"]},
+        }
+    )
+    nodes, documents = {}, {}
+    for index, (name, state) in enumerate(states.items()):
+        if state is None:
+            continue
+        raw: dict[str, Any] = {
+            "version": 1,
+            "nonce": "n",
+            "state": {"transfer.json": transfer} if transfer else {},
+        }
+        raw["disk"] = {"/w": {"path": "/", "total": free, "free": free, "inodes_free": 999, "device": 1}}
+        if isinstance(state, str):
+            raw["errors"] = {"weights": state}
+        else:
+            raw["weights"] = {
+                "directory": "/w", "exists": True, "verified": 0, "verified_bytes": 0, "bytes": 0, **state
+            }  # fmt: skip
+        documents[name] = parse_document(raw)
+        link = FabricFacts(address=f"10.0.0.{index + 1}", interface="f0", hcas=(), gid_index=None)
+        facts = NodeFacts(
+            name=name, home="/h", cpu_count=1, revision=COMMIT, present=frozenset(), fabric=link if fabric else None
+        )  # fmt: skip
+        nodes[name] = DesiredNode(name, index, "/h", "/s", "/w", facts)
+    desired = Desired(spec, None, nodes, outside={KIND: checkpoint})  # type: ignore[arg-type]
+    return WeightFiles().diff(desired, Observed(documents), History())
+
+
+def lines(difference: Difference) -> list[str]:
+    return [
+        f"{o.action} {o.node}" + (f" from {o.parameters['from']}" if "from" in o.parameters else "")
+        for o in difference.operations
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "weights", "plan"),
+    [
+        ((ALL, ALL), {}, []),
+        ((NONE, NONE), {}, ["download n1", "copy n2 from n1"]),
+        ((ALL, HALF), {}, ["copy n2 from n1"]),
+        ((HALF, ALL), {}, ["copy n1 from n2"]),
+        ((NONE, NONE, NONE), {}, ["download n1", "copy n2 from n1", "copy n3 from n2"]),
+        ((NONE, ALL, NONE), {}, ["copy n1 from n2", "copy n3 from n1"]),
+        ((NONE, NONE), {"downloadOn": "n2"}, ["copy n1 from n2", "download n2"]),
+        ((NONE, HALF), {"distribution": "direct"}, ["download n1", "download n2"]),
+        ((NONE, NONE), {"distribution": "shared"}, ["download n1", "record n2"]),
+        ((NONE,), {}, ["download n1"]),
+    ],
+)
+def test_who_gets_what_from_where(states: tuple[Any, ...], weights: dict[str, Any], plan: list[str]) -> None:
+    found = compare({f"n{i}": state for i, state in enumerate(states, 1)}, **weights)
+    assert sorted(lines(found)) == sorted(plan)
+    assert (found.blockers, found.unknown) == ((), ())
+
+
+def test_a_check_of_a_shared_folder_waits_for_its_download() -> None:
+    found = compare({"n1": NONE, "n2": NONE}, distribution="shared")
+    assert found.operations[1].needs == (found.operations[0].key,)
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "cost"),
+    [
+        (NONE, "absent", 2 * GIB),
+        (HALF, "1 of 2 files verified; missing b", GIB),
+        (WRONG, "1 of 2 files verified; wrong b", GIB),
+        (DOUBTFUL, "1 of 2 files verified; unverified b", 0),
+    ],
+)
+def test_the_cause_names_the_files_and_the_cost_counts_bytes(state: Any, told: str, cost: int) -> None:
+    (operation,) = compare({"n1": ALL, "n2": state}).operations
+    assert operation.cause.observed == told
+    assert operation.cause.desired == "2 files, 2.0 GiB, of aaaaaaaaaaaa, verified"
+    assert operation.cost.bytes == cost
+
+
+def test_a_node_that_was_not_read_is_neither_source_nor_target() -> None:
+    assert lines(compare({"n1": None, "n2": NONE})) == [], "the node that downloads is unknown"
+    assert lines(compare({"n1": None, "n2": ALL, "n3": NONE})) == ["copy n3 from n2"]
+    found = compare({"n1": "Permission denied", "n2": ALL})
+    assert lines(found) == []
+    assert [(u.node, u.reason) for u in found.unknown] == [("n1", "Permission denied")]
+
+
+def test_too_little_room_blocks_before_anything_starts() -> None:
+    found = compare({"n1": NONE, "n2": ALL}, free=GIB)
+    assert lines(found) == []
+    (blocker,) = found.blockers
+    assert "1.0 GiB free" in blocker.cause.observed
+    assert "2.0 GiB still to come" in blocker.cause.desired
+    staged = {"phase": "failed", "active": {"a": {"size": GIB, "done": GIB}}}
+    assert lines(compare({"n1": NONE, "n2": ALL}, free=GIB, transfer=staged)) == ["copy n1 from n2"]
+
+
+def test_without_a_fabric_nothing_is_copied() -> None:
+    found = compare({"n1": ALL, "n2": NONE}, fabric=False)
+    assert lines(found) == []
+    assert "distribution: direct" in found.blockers[0].remedy
+
+
+def test_a_list_that_the_hub_did_not_give_blocks_and_says_why() -> None:
+    error = BlockedError("org/name is gated", cause="no token", remedy="set HF_TOKEN")
+    found = compare({"n1": NONE}, checkpoint=Checkpoint(None, error=error))
+    (blocker,) = found.blockers
+    assert blocker.cause.observed == "org/name is gated"
+    assert blocker.remedy == "set HF_TOKEN (no token)"
+
+
+def select(*files: RemoteFile, manifest: Mapping[str, str] | None = None, **weights: Any) -> list[str]:
+    spec = WeightsSpec.model_validate({"repository": "org/name", "path": "/w", **weights})
+    return [file.path for file in wanted_files(repository(*files, manifest=manifest), spec)]
+
+
+def test_include_and_exclude_select_as_the_hub_does() -> None:
+    files = [remote(path) for path in ("a.json", "x/b.bin", "x/y/c.bin", "d.md")]
+    assert select(*files, include=["x/"]) == ["x/b.bin", "x/y/c.bin"]
+    assert select(*files, include=["*.bin"], exclude=["x/y/*"]) == ["x/b.bin"]
+    with pytest.raises(BlockedError, match="no file"):
+        select(*files, include=["nothing"])
+
+
+def test_parts_stand_for_their_shard_in_order_of_their_numbers() -> None:
+    parts = [remote(f"m.safetensors.part{i}", size=i + 1) for i in (10, 2, 1, 0, 3, 4, 5, 6, 7, 8, 9)]
+    files = [remote("L05.part.safetensors"), *parts]
+    spec = WeightsSpec(repository="org/name", path="/w")
+    lone, shard = wanted_files(repository(*files), spec)
+    assert (lone.path, shard.path) == ("L05.part.safetensors", "m.safetensors")
+    assert [piece.size for piece in shard.parts] == list(range(1, 12))
+    assert shard.size == sum(range(1, 12))
+    assert set(probe_file(shard)) == {"path", "size", "pieces", "parts"}
+    assert len(select(*files, keepParts=True)) == 13
+
+
+def test_a_missing_part_is_told() -> None:
+    with pytest.raises(BlockedError, match="lacks a part of m") as caught:
+        select(remote("m.part00"), remote("m.part02"))
+    assert caught.value.cause == "its parts are numbered 0, 2"
+
+
+def test_the_manifest_gives_a_shard_its_hash_and_must_agree_with_the_hub() -> None:
+    parts = [remote("m.part00"), remote("m.part01")]
+    spec = WeightsSpec(repository="org/name", path="/w", manifest="sums.txt")
+    (shard,) = wanted_files(repository(*parts, manifest={"m": "3" * 64}), spec)
+    assert shard.wanted == ("sha256", "3" * 64)
+    with pytest.raises(BlockedError, match="disagree on a"):
+        wanted_files(repository(remote("a"), manifest={"a": "4" * 64}), spec)
+    with pytest.raises(BlockedError, match="lists b"):
+        wanted_files(repository(remote("a"), manifest={"b": "4" * 64}), spec)
