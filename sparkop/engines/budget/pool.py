@@ -47,6 +47,8 @@ def vllm_pool(shape: Shape, asked: Asked, size: int, basis: Basis, source: str) 
     if each is None:
         return None
     token = sum(cost.size for cost in each)
+    if not token:
+        return None  # every layer keeps a window only: the pool is not counted in tokens of a context
     block = asked.block or VLLM_BLOCK
     context = asked.context or shape.context or 0
     blocks = max(0, int(size // (block * token)))
@@ -151,6 +153,8 @@ def sglang_pool(
         slots = slots_in(sizes, asked, rest * ratio / (1 + ratio))
         rest = max(0.0, rest - slots.size)
     token = sum(cost.size for cost in each)
+    if not token:
+        return None, slots
     page = asked.block or 1
     tokens = int(rest // token) // page * page
     if asked.kv_tokens is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from sparkop.engines.budget.asked import asked
 from sparkop.engines.budget.budget import budget
+from sparkop.engines.budget.checkpoint import read_checkpoint
 from sparkop.engines.budget.formats import named
 from sparkop.engines.budget.lines import Basis, Pool
 from sparkop.engines.budget.pool import costs
@@ -122,3 +123,13 @@ def test_sliding_windows_cost_a_request_not_a_token() -> None:
 def test_sglang_tokens_by_argument_are_a_limit() -> None:
     made = pool(RECIPE_B, {"engine.extraArgs": ["--max-total-tokens", "100000"]})
     assert made.tokens == 100_000
+
+
+@pytest.mark.parametrize("recipe", [RECIPE_A, RECIPE_B])
+def test_a_model_of_windows_only_has_no_pool_of_tokens(recipe: str) -> None:
+    """Its cache does not grow with the context: nothing to divide by."""
+    windows = {"layer_types": ["sliding_attention"] * 2, "num_hidden_layers": 2, "sliding_window": 256}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "hidden_size": 128}
+    config = {"model_type": "llama", "max_position_embeddings": 32768, **windows, **heads}
+    read = read_checkpoint("owner/model", config, (), "a test")
+    assert budget(spec(recipe, {"weights.repository": "owner/model"}), read).pool is None
