@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("sparkop.cli.schema:command", "Print the JSON Schema of the spec, for editors."),
     "init": ("sparkop.cli.init:command", "Write a spec for your machines."),
     "import": ("sparkop.cli.import_:command", "Turn a recipe's variables into an overlay."),
+    "connect": ("sparkop.cli.connect:command", "Set up Pi and other clients on this machine, or undo it."),
     "lab": ("sparkop.cli.lab:lab", "Real hosts on this Linux machine, to try sparkop."),
 }
 """Name -> where it is, and its line in ``sparkop --help`` (so that help imports no command)."""

@@ -1,1 +1,1 @@
-"""Clients of the served API that sparkop connects."""
+"""How clients of the served API are set up on the machine that runs sparkop, and undone again."""
