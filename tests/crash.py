@@ -117,7 +117,7 @@ def prepare(number: int, chance: random.Random) -> tuple[Command, list[str]]:
 def ranks(wanted: int) -> None:
     """Count the rank containers on all hosts, running or not. Raises RuntimeError."""
     listing = "docker ps -aq --filter label=sparkop.role=rank | wc -l"
-    found = sum(int(sparkop("lab", "shell", node, "--", "sh", "-c", listing).stdout) for node in NODES)
+    found = sum(int(sparkop("lab", "shell", node, "sh", "-c", listing).stdout) for node in NODES)
     if found != wanted:
         raise RuntimeError(f"{found} rank containers, not {wanted}")
 
