@@ -143,7 +143,86 @@ class File:
     mode: int
     """Permission bits."""
     uid: int
+    sha256: str | None = None
+    """None when it is larger than 64 MiB: ``libraries`` has the hashes of those that are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A large file, hashed on demand."""
+
+    size: int
     sha256: str
+    version: str | None = None
+    """``2.30.7+cuda13.0``: what NCCL says of itself in its file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firewall:
+    """ufw."""
+
+    enabled: bool
+    rules: tuple[str, ...] | None = None
+    """Its rules as it keeps them; None when only root may read them, or it is off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What of a network device's settings stands in a file that is read at boot."""
+
+    addresses: tuple[str, ...] = ()
+    mtu: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """Files of netplan, systemd-networkd and NetworkManager, and what they say of RDMA network devices."""
+
+    files: int
+    unreadable: int = 0
+    interfaces: Mapping[str, Kept] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """A process that is large, or an engine's, or kills others for memory."""
+
+    pid: int
+    name: str
+    rss_bytes: int
+    uid: int
+    container: str | None = None
+    """Id of the container that it runs in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What only doctor asks for. None: could not be read, see ``errors`` under ``health:<field>``."""
+
+    min_free_bytes: int | None = None
+    """vm.min_free_kbytes."""
+    synchronised: bool | None = None
+    cdi: tuple[str, ...] | None = None
+    """Device descriptions of the Container Device Interface."""
+    infiniband: tuple[str, ...] | None = None
+    """Names in /dev/infiniband."""
+    nccl_files: Mapping[str, tuple[str, ...]] | None = None
+    """NCCL's own configuration files, with the variables that each sets."""
+    remove_ipc: bool | None = None
+    linger: bool | None = None
+    firewall: Firewall | None = None
+    configured: Configured | None = None
+    packages: Mapping[str, str] | None = None
+    processes: tuple[Process, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """An unfragmented packet and whether it was answered."""
+
+    answered: bool
+    seconds: float | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,6 +362,9 @@ class Document:
     gpu: Gpu | None = None
     weights: Weights | None = None
     ports: Mapping[str, Port] | None = None
+    health: Health | None = None
+    libraries: Mapping[str, Library | None] | None = None
+    pings: Mapping[str, Ping] | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
     """Section, or ``section:item``, to what went wrong."""
 

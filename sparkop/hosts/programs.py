@@ -64,7 +64,7 @@ def program(*modules: str) -> Program:
 
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
-    return program("wire", "engine", "gpus", "network", "headers", "probe")
+    return program("wire", "engine", "gpus", "network", "headers", "health", "ping", "probe")
 
 
 def act_program() -> Program:

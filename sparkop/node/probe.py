@@ -7,7 +7,7 @@ Request (all but ``nonce`` may be left out)::
 
     {"version": 1, "nonce": "...", "sections": ["machine", ...],   # None: all that have something to read
      "cluster": "name", "state": "~/.sparkop/name",
-     "files": ["path"],            # hashed; relative to the state folder, or ~, or absolute
+     "files": ["path"],            # hashed up to 64 MiB; relative to the state folder, or ~, or absolute
      "contents": ["path"],         # returned as base64: never part of what is recorded
      "disk": ["path"], "tools": ["rsync"],
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
@@ -16,6 +16,9 @@ Request (all but ``nonce`` may be left out)::
      "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
+     "health": false,              # settings and processes that doctor looks at: node/health.py
+     "libraries": ["path"],        # SHA-256 and NCCL version of large files: a second each
+     "pings": [{"name": "n", "address": "192.168.100.11", "source": "192.168.100.10", "bytes": 9000}],
      "timeout": 5.0}
 
 A container is told of when it carries any of the labels (``key`` or ``key=value``) or has one of the names.
@@ -33,7 +36,7 @@ import time
 from binascii import b2a_base64
 from typing import Any, BinaryIO, Callable
 
-from . import engine, gpus, headers, network, wire
+from . import engine, gpus, headers, health, network, ping, wire
 from .wire import maybe, read_text
 
 VERSION = 1
@@ -68,6 +71,9 @@ class Probe:
             "headers": lambda: headers.read(self.path(self.request["headers"])),
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
+            "health": lambda: health.read(self.errors),
+            "libraries": lambda: self.each("libraries", lambda path: health.library(self.path(path))),
+            "pings": self.pings,
         }
         document: dict[str, Any] = {"version": VERSION, "nonce": self.request["nonce"]}
         gpu: dict[str, Any] = {}
@@ -85,7 +91,7 @@ class Probe:
         only = self.request.get("sections")
         if only is not None:
             return section in only
-        optional = {"contents", "weights", "gpu", "state", "headers"}
+        optional = {"contents", "weights", "gpu", "state", "headers", "health", "libraries", "pings"}
         return section not in optional or bool(self.request.get(section))
 
     def read(self, name: str, section: Callable[[], Json], document: dict[str, Any]) -> None:
@@ -109,6 +115,22 @@ class Probe:
             except Exception as error:
                 self.errors["%s:%s" % (section, item)] = wire.describe(error)
         return found
+
+    def pings(self) -> dict[str, Json]:
+        """By the name of the question; all at once, as each may wait."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def one(asked: dict[str, Any]) -> Json:
+            try:
+                return ping.ping(asked["address"], asked["source"], asked["bytes"])
+            except OSError as error:
+                self.errors["pings:%s" % asked["name"]] = wire.describe(error)
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(one, self.asked("pings")))
+        names = [asked["name"] for asked in self.asked("pings")]
+        return {name: answer for name, answer in zip(names, answers) if answer is not None}  # noqa: B905 (3.8)
 
     def state(self) -> dict[str, Json]:
         """The JSON files of the state folder, by name."""
@@ -247,7 +269,9 @@ def file_fact(path: str) -> dict[str, Any] | None:
                 "size": facts.st_size,
                 "mode": stat.S_IMODE(facts.st_mode),
                 "uid": facts.st_uid,
-                "sha256": hashlib.sha256(whole(stream, path, facts.st_size)).hexdigest(),
+                "sha256": hashlib.sha256(whole(stream, path, facts.st_size)).hexdigest()
+                if facts.st_size <= LARGEST_FILE
+                else None,
             }
     except (FileNotFoundError, NotADirectoryError):
         return None
