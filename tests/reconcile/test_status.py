@@ -1,0 +1,123 @@
+"""The report of status says the same as the plan, in other words; and stop's plan keeps its order."""
+
+from __future__ import annotations
+
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.reconcile import reconcile
+from sparkop.reconcile.status import Status, status_of
+from sparkop.reconcile.stop import plan_stop
+from sparkop.resources.operations import Action
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+from tests.reconcile.worlds import CHANGES
+
+GIB = 1 << 30
+
+
+def serving(nodes: int = 2) -> Cluster:
+    cluster = Cluster.make(spec_of(nodes))
+    cluster.apply()
+    return cluster
+
+
+def status(cluster: Cluster) -> Status:
+    reading = cluster.observe()
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    return status_of(reading, plan, SIMULATED)
+
+
+def test_a_cluster_that_serves_is_ok_everywhere() -> None:
+    """Every kind on every node, the ranks running in one epoch, memory as the node says."""
+    found = status(serving())
+    assert found.state == "ok"
+    assert found.endpoint == "ready"
+    assert {(node.node, node.state) for node in found.nodes} == {("spark-1", "ok"), ("spark-2", "ok")}
+    assert all(resource.state == "ok" for node in found.nodes for resource in node.resources)
+    assert {r.resource for r in found.nodes[0].resources} >= {
+        "fabric",
+        "weights",
+        "image",
+        "memguard",
+        "rank",
+    }
+    assert [(r.rank, r.node, r.state, r.epoch) for r in found.ranks] == [
+        (0, "spark-1", "running", "1"),
+        (1, "spark-2", "running", "1"),
+    ]
+    assert all(r.seconds is not None for r in found.ranks)
+    assert found.nodes[0].memory_total == 121 * GIB
+    assert found.url == "http://spark-1:8000/v1"
+    assert found.key_path == "/home/spark/.sparkop/test/api_key"
+
+
+def test_what_differs_is_told_where_it_differs() -> None:
+    """Only the kind and node that differ."""
+    cluster = serving()
+    CHANGES["oom"](cluster.node("spark-2"), ["test-r1"])
+    found = status(cluster)
+    assert found.state == "differs"
+    states = {(n.node, r.resource): r.state for n in found.nodes for r in n.resources}
+    assert states[("spark-2", "rank")] == "differs"
+    assert states[("spark-2", "memguard")] == "ok"
+    rank = found.ranks[1]
+    assert (rank.state, rank.oom_killed) == ("exited (137, out of memory)", True)
+    assert found.endpoint == "not asked"
+
+
+def test_an_unknown_node_is_no_empty_node() -> None:
+    """Its ranks are not "missing": nobody knows."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    found = status(cluster)
+    assert found.state == "unknown"
+    assert (found.nodes[1].state, found.nodes[1].resources) == ("unknown", ())
+    assert "does not answer" in found.nodes[1].reason
+    assert [r.rank for r in found.ranks] == [0]
+
+
+def test_an_unread_docker_makes_the_ranks_unknown() -> None:
+    """Not missing."""
+    cluster = serving()
+    cluster.node("spark-2").docker_up = False
+    assert [(r.rank, r.state) for r in status(cluster).ranks] == [(0, "running"), (1, "unknown")]
+
+
+def test_a_rank_of_another_configuration_is_told() -> None:
+    """It runs, but it is not what the spec says."""
+    cluster = serving()
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    assert {r.state for r in status(cluster).ranks} == {"running (another configuration)"}
+
+
+def test_the_guard_tells_its_floor_and_its_trip_with_advice() -> None:
+    """Row A12: lower the cache before you raise the floor."""
+    cluster = serving()
+    CHANGES["trip"](cluster.node("spark-2"), {"available": 9, "floor": GIB})
+    cluster.node("spark-2").exit("test-r1", 137)
+    guard = status(cluster).nodes[1].guard
+    assert guard is not None
+    assert (guard.state, guard.floor, guard.trip_available) == ("running", GIB, 9)
+    assert "memory.kvCache" in guard.advice
+
+
+def test_a_humans_stop_is_told() -> None:
+    """So that nobody wonders why watch does nothing."""
+    cluster = serving()
+    cluster.stop()
+    assert status(cluster).stopped_by_human
+
+
+def test_the_plan_of_a_stop_begins_with_the_mark_and_the_head() -> None:
+    """A stop that is interrupted must already hold watch back; a follower may ignore SIGTERM."""
+    cluster = serving(3)
+    plan = plan_stop(cluster.observe(canary=False), "ada", 1.0)
+    by_key = {operation.key: operation for operation in plan.operations}
+    marks = {o.key for o in plan.operations if o.action is Action.RECORD}
+    assert len(marks) == 3
+    head = by_key["remove:rank/0@spark-1"]
+    assert set(head.needs) == marks
+    for number in (1, 2):
+        assert head.key in by_key[f"remove:rank/{number}@spark-{number + 1}"].needs
+    guards = [o for o in plan.operations if o.resource.startswith("memguard/")]
+    assert len(guards) == 3
+    for guard in guards:
+        assert any(need.startswith("remove:rank/") for need in guard.needs), "the guard outlives its rank"
