@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkop.errors import BlockedError
+from sparkop.resources import weights_follow
 from sparkop.resources.operations import Action
+from sparkop.resources.ready import WaitInterruptedError
+from sparkop.resources.weights_program import call
 from tests.node.hub_standin import Hub, running
 from tests.resources.weights_world import World
 
@@ -69,3 +76,115 @@ def test_head_downloads_while_the_other_copies_and_then_nothing_is_left_to_do(ma
     again = world.look()
     assert (again.operations, again.blockers, again.unknown) == ((), (), ())
     assert len(hub.log) == asked, "a second diff needs no network"
+
+
+def test_a_changed_file_is_found_by_stat_named_and_only_it_is_copied_again(make: Make, hub: Hub) -> None:
+    world = make()
+    world.do()
+    path = world.nodes["two"].home / "models" / "it is ü" / "sub folder" / "ä.bin"
+    path.write_bytes(b"!" + path.read_bytes()[1:])
+    (operation,) = world.look().operations
+    assert (operation.action, operation.node) == (Action.COPY, "two")
+    assert operation.cause.observed == "4 of 5 files verified; unverified sub folder/ä.bin"
+    asked = len(hub.log)
+    world.do()
+    assert_complete(world.nodes["two"].home / "models" / "it is ü")
+    assert world.look().operations == ()
+    assert len(hub.log) == asked
+    assert transferred(world, "two") == len(FILES["sub folder/ä.bin"])
+
+
+def transferred(world: World, node: str) -> int:
+    """Bytes that the node's last transfer has received."""
+    status = json.loads((world.nodes[node].state / "transfer.json").read_text())
+    return int(status["bytes"]["received"])
+
+
+def test_deep_finds_what_a_stat_hides(make: Make) -> None:
+    world = make()
+    world.do()
+    node = world.nodes["two"]
+    path = node.home / "models" / "it is ü" / "model-00002-of-00002.bin"
+    path.write_bytes(b"!" + path.read_bytes()[1:])
+    ledger = node.state / "ledger" / "weights.json"
+    document = json.loads(ledger.read_text())
+    status = path.stat()
+    entry = document["files"][str(path.resolve())]
+    entry.update(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns)
+    ledger.write_text(json.dumps(document))
+    assert world.look().operations == ()
+    (operation,) = world.look(deep=True).operations
+    assert operation.cause.observed == "4 of 5 files verified; wrong model-00002-of-00002.bin"
+
+
+def test_every_node_downloads_by_itself_when_the_spec_says_so(make: Make, hub: Hub) -> None:
+    world = make(distribution="direct")
+    world.do()
+    for node in world.nodes.values():
+        assert_complete(node.home / "models" / "it is ü")
+    assert hub.sent >= 2 * sum(map(len, FILES.values()))
+
+
+def test_the_hub_cache_layout_is_copied_too(make: Make, hub: Hub) -> None:
+    world = make(hubCache="~/hf")
+    world.do()
+    for node in world.nodes.values():
+        folder = node.home / "hf" / "hub" / "models--org--name"
+        assert_complete(folder / "snapshots" / hub.commit)
+        assert (folder / "refs" / "main").read_bytes() == hub.commit.encode()
+    assert world.look().operations == ()
+
+
+def test_a_failure_of_the_download_is_told_in_its_words_on_both_nodes(make: Make, hub: Hub) -> None:
+    world = make()
+    world.look()
+    hub.faults.statuses = [(403, None)] * 999
+    with pytest.raises(BlockedError, match="access refused|gave up") as caught:
+        world.do()
+    assert caught.value.node in ("one", "two")
+    hub.faults.statuses = []
+    world.do()
+    assert world.look().operations == ()
+
+
+def test_stopping_leaves_the_job_running_and_the_next_run_finds_it(make: Make, hub: Hub) -> None:
+    world = make("one")
+    hub.faults.rate = 4 << 20
+    operations = world.look().operations
+    threading.Timer(1.5, world.stop.set).start()
+    with pytest.raises(WaitInterruptedError, match="goes on by itself"):
+        world.do(operations)
+    assert call(world.nodes["one"], world.nodes["one"].fence, "status")["running"]  # type: ignore[arg-type]
+    world.stop.clear()
+    hub.faults.rate = 0
+    world.do(operations)
+    assert world.look().operations == ()
+    assert hub.sent <= sum(map(len, FILES.values())) * 1.05
+
+
+def test_a_killed_job_is_started_again_by_who_follows_it(make: Make, hub: Hub, monkeypatch: Any) -> None:
+    monkeypatch.setattr(weights_follow, "SILENT", 1.0)
+    world = make("one")
+    hub.faults.rate = 8 << 20
+    killer = threading.Timer(1.5, lambda: os.kill(transfer_pid(world), signal.SIGKILL))
+    killer.start()
+    world.do()
+    killer.join()
+    assert_complete(world.nodes["one"].home / "models" / "it is ü")
+
+
+def transfer_pid(world: World) -> int:
+    return int((world.nodes["one"].state / "transfer" / "lock").read_text())
+
+
+def test_the_hub_token_reaches_the_hub_and_nothing_that_stays(
+    make: Make, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.token = "hf_sentinel"
+    monkeypatch.setenv("HF_TOKEN", "hf_sentinel")
+    world = make()
+    world.do()
+    assert world.look().operations == ()
+    kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"hf_sentinel" in p.read_bytes()]
+    assert kept == []
+    assert "hf_sentinel" not in repr(world.events)

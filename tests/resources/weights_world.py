@@ -55,7 +55,7 @@ class World:
         nodes = {name: LocalNode(name, folder / name) for name in names}
         return cls(spec_of(hub, names, **weights), nodes)
 
-    def context(self) -> Context:
+    def context(self, *, deep: bool = False) -> Context:
         outside = self.resource.prepare(self.spec)
         documents = {}
         desired = {}
@@ -67,6 +67,7 @@ class World:
                 "sections": ["machine", "weights", "state", "disk"],
             }
             request |= self.resource.request(self.spec, spec, outside)
+            request["deep"] = deep
             documents[spec.name] = parse_document(node.probe(request))
             facts = NodeFacts(
                 name=spec.name, home=str(node.home), cpu_count=2, revision=outside.revision, present=frozenset(),
@@ -84,8 +85,8 @@ class World:
             self.stop,
         )
 
-    def look(self) -> Difference:
-        context = self.context()
+    def look(self, *, deep: bool = False) -> Difference:
+        context = self.context(deep=deep)
         return self.resource.diff(context.desired, context.observed, History())
 
     def do(self, operations: Sequence[Operation] | None = None) -> None:
