@@ -78,6 +78,8 @@ def fit(
                 f"{spec.weights.repository} has no budget",
                 remedy="read its configuration: sparkop budget --from nodes, or --from hub",
             )
+        if found.pool is None and what in ("context", "sequences"):
+            raise SpecError(f"the largest {what} is not known", cause=" ".join(found.unknown))
         for finding in check(changed, budget=found):
             lower = what in ("kv", "fraction") and finding.rule.id in ("budget.pool", "budget.state")
             if finding.refuses and not lower:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkop.engines.budget.asked import Asked
 from sparkop.engines.budget.formats import BF16, named
@@ -11,6 +11,7 @@ from sparkop.engines.budget.lines import Basis, CacheCost, Pool, Slots
 from sparkop.engines.budget.shape import Shape, Windows
 
 VLLM_BLOCK = 16
+VLLM_CPU_BLOCK = 128
 VLLM_BATCH = 8192
 """vLLM's own --max-num-batched-tokens for an API server on a large GPU."""
 RATIO = 0.9
@@ -47,21 +48,18 @@ def vllm_pool(shape: Shape, asked: Asked, size: int, basis: Basis, source: str) 
     if each is None:
         return None
     token = sum(cost.size for cost in each)
-    if not token:
-        return None  # every layer keeps a window only: the pool is not counted in tokens of a context
-    block = asked.block or VLLM_BLOCK
+    block = asked.block or (VLLM_BLOCK if asked.gpu else VLLM_CPU_BLOCK)
     context = asked.context or shape.context or 0
+    if shape.windows is not None and shape.windows.groups is None:
+        return _hybrid_pool(shape, asked, Pool(size, 0, context, token, each, basis, source), block)
     blocks = max(0, int(size // (block * token)))
     if shape.windows is None or not context:
         tokens, how = blocks * block, f"{blocks:,} blocks of {block} tokens"
-    elif shape.windows.groups is not None:
+    else:
         request, told = _request_blocks(shape.windows, asked, context, block)
         tokens = blocks * context // request
         how = f"{blocks:,} blocks x {context:,} / ({told}); the window groups are a fit"
         basis = Basis.FITTED
-    else:
-        tokens = int(size * context // (token * context + _window_size(shape.windows, asked, context)))
-        how = f"{size:,} B over a request's {context:,} tokens and its windows"
     return Pool(size, tokens, context, token, each, basis, f"{source}; {how}")
 
 
@@ -75,12 +73,22 @@ def _request_blocks(windows: Windows, asked: Asked, context: int, block: int) ->
     return whole + groups * sliding, f"{whole:,} + {groups} x {sliding}"
 
 
-def _window_size(windows: Windows, asked: Asked, context: int) -> float:
-    """Bytes of a request's sliding windows on one rank."""
-    form = named(asked.kv_dtype) or BF16
+def _hybrid_pool(shape: Shape, asked: Asked, pool: Pool, block: int) -> Pool | None:
+    """Full and sliding-window layers share blocks in groups of as many layers as the smaller kind has; a full
+    request takes its context in the full groups, and window and batch, and a block more, in the others
+    (vLLM 0.33 kv_cache_utils.py and kv_cache_interface.py; seen on 0.32)."""
+    windows, form = shape.windows, named(asked.kv_dtype)
+    if windows is None or form is None or not pool.context:
+        return None
+    full = int(sum(group.entries for group in shape.caches))
+    layers = min(full, windows.layers) or windows.layers
     heads = max(1, -(-windows.heads // asked.shards))
-    tokens = min(context, windows.tokens - 1 + (asked.chunk or VLLM_BATCH))
-    return windows.layers * tokens * heads * form.size(windows.values)
+    blocks = max(0, int(pool.size // (layers * block * heads * form.size(windows.values))))
+    held = min(windows.tokens - 1 + (asked.chunk or VLLM_BATCH), pool.context)
+    sliding = math.ceil(windows.layers / layers) * (-(-held // block) + 1)
+    request = math.ceil(full / layers) * -(-pool.context // block) + sliding
+    how = f"{blocks:,} blocks of {block} tokens in {layers} layers x {pool.context:,} / {request:,} a request"
+    return replace(pool, tokens=blocks * pool.context // request, source=f"{pool.source}; {how}")
 
 
 @dataclass(frozen=True)

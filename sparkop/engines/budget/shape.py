@@ -291,15 +291,15 @@ def _plain(config: Mapping[str, Any], expert_format: str | None) -> Shape:
     attention = int(config["num_attention_heads"])
     heads = int(config.get("num_key_value_heads") or attention)
     width = int(config.get("head_dim") or int(config["hidden_size"]) // attention)
-    windows = None
+    told, windows = f"{full} layers, K and V", None
     if full < layers:
         windows = Windows(layers - full, int(config["sliding_window"]), 2 * width, heads)
     return Shape(
         family="grouped-query attention",
         context=_whole(config, "max_position_embeddings"),
-        caches=(
-            CacheGroup("full attention", Fraction(full), 2 * width, heads, reading=f"{full} layers, K and V"),
-        ),
+        caches=(CacheGroup("full attention", Fraction(full), 2 * width, heads, reading=told),)
+        if full
+        else (),
         windows=windows,
         experts=_experts(
             layers,

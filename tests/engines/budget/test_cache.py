@@ -106,7 +106,8 @@ def test_latent_attention_is_kept_whole_by_every_shard() -> None:
 
 
 def test_sliding_windows_cost_a_request_not_a_token() -> None:
-    """18 full layers of 4 heads at TP2; the windows of one request beside them."""
+    """18 full and 18 sliding layers of 4 heads at TP2 share blocks of 16 tokens: the printed tokens are full
+    contexts, each with 8,192 blocks of its own and those of one window and one batch."""
     changes = {
         "weights.repository": "owner/model",
         "engine.kvCache": {},
@@ -115,9 +116,20 @@ def test_sliding_windows_cost_a_request_not_a_token() -> None:
     }
     made = pool(RECIPE_A, changes, "sliding")
     assert made.token_size == 18 * 4 * 2 * 64 * 2
-    request = 131072 * made.token_size + 18 * (127 + 2048) * 4 * 2 * 64 * 2
-    assert made.tokens == int(10 * (1 << 30) * 131072 // request)
-    assert made.tokens < (10 << 30) / made.token_size
+    blocks = (10 << 30) // (18 * 16 * 4 * 2 * 64 * 2)
+    assert made.tokens == blocks * 131072 // (131072 // 16 + 136 + 1)
+
+
+def test_windows_only_as_a_real_vllm_printed_it() -> None:
+    """vLLM 0.32 for CPU, TP2, 64 MiB, three layers with windows of 192, batch 512: "CPU KV cache size:
+    6,389,760 tokens, Maximum concurrency for 32,768 tokens per request: 195.00x"."""
+    windows = {"layer_types": ["sliding_attention"] * 3, "num_hidden_layers": 3, "sliding_window": 192}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "hidden_size": 128}
+    config = {"model_type": "llama", "max_position_embeddings": 32768, **windows, **heads}
+    made = budget(spec("lab"), read_checkpoint("owner/model", config, (), "a test"))
+    assert made is not None
+    assert made.pool is not None
+    assert (made.pool.tokens, made.pool.contexts) == (6_389_760, 195.0)
 
 
 def test_sglang_tokens_by_argument_are_a_limit() -> None:
@@ -125,11 +137,12 @@ def test_sglang_tokens_by_argument_are_a_limit() -> None:
     assert made.tokens == 100_000
 
 
-@pytest.mark.parametrize("recipe", [RECIPE_A, RECIPE_B])
-def test_a_model_of_windows_only_has_no_pool_of_tokens(recipe: str) -> None:
+def test_a_model_of_windows_only_has_no_pool_of_tokens_on_sglang() -> None:
     """Its cache does not grow with the context: nothing to divide by."""
     windows = {"layer_types": ["sliding_attention"] * 2, "num_hidden_layers": 2, "sliding_window": 256}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "hidden_size": 128}
     config = {"model_type": "llama", "max_position_embeddings": 32768, **windows, **heads}
     read = read_checkpoint("owner/model", config, (), "a test")
-    assert budget(spec(recipe, {"weights.repository": "owner/model"}), read).pool is None
+    made = budget(spec(RECIPE_B, {"weights.repository": "owner/model"}), read)
+    assert made is not None
+    assert made.pool is None
