@@ -24,8 +24,8 @@ ROOT = Path(__file__).parent.parent
 SPEC = str(ROOT / "specs" / "lab-standin.yaml")
 SPARKOP = [sys.executable, "-m", "sparkop"]
 NODES = ("spark-1", "spark-2")
-MOST = 12.0
-"""Seconds within which a command is interrupted: both take less."""
+MOST = 6.0
+"""Seconds within which a command is interrupted: about as long as an apply takes."""
 PATIENCE = 240.0
 """Seconds that mending may take; a dead writer's lease alone takes thirty."""
 

@@ -70,14 +70,15 @@ def observe(
     unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
     engine = engine_of(spec)
     desired = desire(spec, engine, documents, outside)
-    head = read[spec.head.name]
-    contents = head[1] if isinstance(head, tuple) else {}
-    key = contents.get(key_path(spec))
+    contents = {name: dict(answer[1]) for name, answer in read.items() if isinstance(answer, tuple)}
+    secrets = _take_secrets(spec, contents.get(spec.head.name, {}))
+    key = secrets.get(key_path(spec))
     history = history_of(spec.head.name, documents, agreed)
     observed = Observed(
         documents=documents,
         unknown=unknown,
-        key=_key_state(spec, desired, key, contents.get(ENGINE_FILE)),
+        contents=contents,
+        key=_key_state(spec, desired, key, secrets.get(ENGINE_FILE)),
         at=clock.time(),
     )
     if canary and worth_asking(desired, observed, history):
@@ -128,21 +129,25 @@ def _merged(key: str, before: Json, value: Json) -> Json:
 
 def _probe(
     host: ReadableHost, name: str, request: Mapping[str, Json], timeout: float
-) -> tuple[Document, dict[str, str]] | Unknown:
-    """The document and the contents asked for, kept apart: contents are secrets."""
+) -> tuple[Document, dict[str, bytes]] | Unknown:
+    """The document, and the contents asked for: kept apart, as some are secrets."""
     try:
         raw = dict(host.probe(request, timeout=timeout))
         contents = raw.pop("contents", None) or {}
         return parse_document(raw, node=name), {
-            path: b64decode(text).decode("ascii", "replace").strip()
-            for path, text in contents.items()
-            if isinstance(text, str)
+            path: b64decode(text) for path, text in contents.items() if isinstance(text, str)
         }
     except SparkopError as error:
         reason = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
         return Unknown(name, reason + (f" ({error.remedy})" if error.remedy else ""))
     except (OSError, ValueError) as error:
         return Unknown(name, f"{type(error).__name__}: {error}")
+
+
+def _take_secrets(spec: ClusterSpec, contents: dict[str, bytes]) -> dict[str, str]:
+    """Take the key and the file that hands it over out of what was read: nothing else gets to see them."""
+    taken = {path: contents.pop(path) for path in (key_path(spec), ENGINE_FILE) if path in contents}
+    return {path: content.decode("ascii", "replace").strip() for path, content in taken.items()}
 
 
 def _key_state(

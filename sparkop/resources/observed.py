@@ -34,6 +34,8 @@ class Observed:
     documents: Mapping[str, Document]
     unknown: Mapping[str, Unknown] = field(default_factory=dict)
     endpoint: EndpointState = NOT_ASKED
+    contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """Node -> path as requested -> content, of files that hold no secret."""
     key: KeyState | None = None
     """None: there is no key, or it was not read."""
     at: float = 0.0

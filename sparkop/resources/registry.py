@@ -8,6 +8,7 @@ from sparkop.resources.api_key import ApiKey
 from sparkop.resources.base import Resource
 from sparkop.resources.disk import Disk
 from sparkop.resources.endpoint import Endpoint
+from sparkop.resources.exl3_plan import Exl3Plan
 from sparkop.resources.fabric import Fabric
 from sparkop.resources.foreign import Foreign
 from sparkop.resources.image import EngineImage
@@ -28,6 +29,7 @@ RESOURCES: tuple[Resource, ...] = (
     ApiKey(),
     EngineImage(),
     WeightFiles(),
+    Exl3Plan(),
     MemoryGuard(),
     GuardTrip(),
     HumanIntent(),
@@ -44,6 +46,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "api-key": ("state",),
     "image": ("prerequisites", "disk"),
     "weights": ("disk", "state"),
+    "exl3-plan": ("state", "weights"),
     "memguard": ("prerequisites", "state", "image", "foreign"),
     "trip": ("state",),
     "intent": ("state",),

@@ -28,6 +28,7 @@ from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.stop import Stopped, stop_serving
 from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event
+from sparkop.resources.exl3_plan import plan_of
 from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.operations import Operation
 from sparkop.resources.registry import RESOURCES
@@ -85,6 +86,9 @@ class PlayedWeights(WeightFiles):
 
         def place() -> dict[str, Any]:
             host.node.place(folder, [vars_of(file) for file in checkpoint.files])
+            if plan := plan_of(context.desired.spec):
+                full = host.node.path(f"{folder}/exl3/plan/{plan}")
+                host.node.files[full] = (b'{"qdir": "qn:q31", "bits": 3}', 0o644)
             return {}
 
         host.write("weights.fetch", folder, context.fence(operation.node), place)
