@@ -139,7 +139,7 @@ def test_a_failure_of_the_download_is_told_in_its_words_on_both_nodes(make: Make
     world = make()
     world.look()
     hub.faults.statuses = [(403, None)] * 999
-    with pytest.raises(BlockedError, match="access refused|gave up") as caught:
+    with pytest.raises(BlockedError, match=r"access refused|gave up") as caught:
         world.do()
     assert caught.value.node in ("one", "two")
     hub.faults.statuses = []

@@ -80,9 +80,7 @@ def compare(
             }  # fmt: skip
         documents[name] = parse_document(raw)
         link = FabricFacts(address=f"10.0.0.{index + 1}", interface="f0", hcas=(), gid_index=None)
-        facts = NodeFacts(
-            name=name, home="/h", cpu_count=1, revision=COMMIT, present=frozenset(), fabric=link if fabric else None
-        )  # fmt: skip
+        facts = NodeFacts(name, "/h", link if fabric else None, 1, revision=COMMIT)
         nodes[name] = DesiredNode(name, index, "/h", "/s", "/w", facts)
     desired = Desired(spec, None, nodes, outside={KIND: checkpoint})  # type: ignore[arg-type]
     return WeightFiles().diff(desired, Observed(documents), History())

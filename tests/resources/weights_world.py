@@ -69,10 +69,8 @@ class World:
             request |= self.resource.request(self.spec, spec, outside)
             request["deep"] = deep
             documents[spec.name] = parse_document(node.probe(request))
-            facts = NodeFacts(
-                name=spec.name, home=str(node.home), cpu_count=2, revision=outside.revision, present=frozenset(),
-                fabric=FabricFacts(address="127.0.0.1", interface="lo", hcas=(), gid_index=None),
-            )  # fmt: skip
+            link = FabricFacts(address="127.0.0.1", interface="lo", hcas=(), gid_index=None)
+            facts = NodeFacts(spec.name, str(node.home), link, 2, revision=outside.revision)
             desired[spec.name] = DesiredNode(
                 spec.name, index, str(node.home), str(node.state), str(node.home / "models"), facts
             )
