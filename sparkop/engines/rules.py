@@ -78,7 +78,7 @@ def all_rules(budget: Budget | None = None) -> tuple[Rule, ...]:
     """Every rule, in the order in which findings are shown; those of memory on ``budget`` if it is given."""
     from sparkop.engines import rules_budget, rules_common, rules_sglang, rules_vllm
 
-    memory = rules_budget.RULES if budget is None else rules_budget.rules_on(budget)
+    memory = rules_budget.rules(budget)
     return (*rules_common.RULES, *rules_sglang.RULES, *rules_vllm.RULES, *memory)
 
 

@@ -7,7 +7,6 @@ chunk's, which then goes by what froze recipe B.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from sparkop.engines.budget.asked import Asked, asked
 from sparkop.engines.budget.budget import SGLANG_CHUNK, budget, indexer_workspace
@@ -31,19 +30,6 @@ def of_spec(spec: ClusterSpec, facts: Facts) -> Budget | None:
         fact.name: NodeMemory(fact.memory_total) for fact in facts or () if fact.memory_total is not None
     }
     return budget(spec, memory=memory)
-
-
-def _of_spec(find: Find) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
-    return lambda spec, facts: find(spec, of_spec(spec, facts))
-
-
-def rules_on(made: Budget) -> tuple[Rule, ...]:
-    """The same rules, on a budget that was made of more than the shipped numbers."""
-
-    def on(find: Find) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
-        return lambda spec, _facts: find(spec, made)
-
-    return tuple(replace(rule, find=on(find)) for rule, find in zip(RULES, _FINDS, strict=True))
 
 
 def _gib(size: float) -> str:
@@ -130,47 +116,73 @@ def _state(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
         yield Breach(asked(spec).paths["ratio"], f"{found.slots.count} state slots let no request run")
 
 
-RULES = (
-    Rule(
-        "sglang.chunk",
-        "SGLang, QSA models",
-        "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
-        "B10, B11",
-        f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
-        "(sparkop budget shows what fits)",
-        _of_spec(_chunk),
-    ),
-    Rule(
-        "budget.memory",
-        "models with a budget",
-        "a node without free memory stops answering; the guard would kill the rank before that",
-        "B11",
-        "a lower memory.kvCache or memory.gpuFraction (sparkop budget --fit finds the largest)",
-        _of_spec(_memory),
-    ),
-    Rule(
-        "budget.pool",
-        "models with a budget",
-        "vLLM does not start then, and SGLang refuses or cuts long prompts",
-        "vLLM 0.33 kv_cache_utils.py; recipe B's preflight",
-        "a smaller engine.context (sparkop budget --fit context), or more memory for the cache",
-        _of_spec(_pool),
-    ),
-    Rule(
-        "budget.fraction",
-        "vLLM, models with a budget",
-        "vLLM refuses to start unless this share is free, also where memory.kvCache sizes the cache",
-        "vLLM 0.33 v1/worker/utils.py request_memory",
-        "a lower memory.gpuFraction (sparkop budget --fit fraction)",
-        _of_spec(_fraction),
-    ),
-    Rule(
-        "budget.state",
-        "SGLang, models with Mamba or GDN state",
-        "every request needs slots for its state",
-        "recipe B: 73 slots, concurrency 14",
-        "a higher engine.mamba.fullMemoryRatio or memory.gpuFraction",
-        _of_spec(_state),
-    ),
-)
-_FINDS: tuple[Find, ...] = (_chunk, _memory, _pool, _fraction, _state)
+def _context(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
+    """Only where the spec does not say itself what the model bears: rules vllm.context and sglang.context."""
+    engine, wanted = spec.engine, asked(spec)
+    told = engine.long_context if isinstance(engine, SglangEngine) else engine.model_context
+    if found is None or found.context is None or told is not None or wanted.context is None:
+        return
+    if wanted.context > found.context:
+        yield Breach(
+            wanted.paths["context"],
+            f"the context of {wanted.context:,} is over the model's {found.context:,}",
+        )
+
+
+def rules(made: Budget | None = None) -> tuple[Rule, ...]:
+    """The rules on a budget: ``made``, or for each spec the one by the shipped numbers."""
+
+    def on(find: Find) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
+        return lambda spec, facts: find(spec, made or of_spec(spec, facts))
+
+    return (
+        Rule(
+            "sglang.chunk",
+            "SGLang, QSA models",
+            "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
+            "B10, B11",
+            f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
+            "(sparkop budget shows what fits)",
+            on(_chunk),
+        ),
+        Rule(
+            "budget.memory",
+            "models with a budget",
+            "a node without free memory stops answering; the guard would kill the rank before that",
+            "B11",
+            "a lower memory.kvCache or memory.gpuFraction (sparkop budget --fit finds the largest)",
+            on(_memory),
+        ),
+        Rule(
+            "budget.pool",
+            "models with a budget",
+            "vLLM does not start then, and SGLang refuses or cuts long prompts",
+            "vLLM 0.33 kv_cache_utils.py; recipe B's preflight",
+            "a smaller engine.context (sparkop budget --fit context), or more memory for the cache",
+            on(_pool),
+        ),
+        Rule(
+            "budget.fraction",
+            "vLLM, models with a budget",
+            "vLLM refuses to start unless this share is free, also where memory.kvCache sizes the cache",
+            "vLLM 0.33 v1/worker/utils.py request_memory",
+            "a lower memory.gpuFraction (sparkop budget --fit fraction)",
+            on(_fraction),
+        ),
+        Rule(
+            "budget.state",
+            "SGLang, models with Mamba or GDN state",
+            "every request needs slots for its state",
+            "recipe B: 73 slots, concurrency 14",
+            "a higher engine.mamba.fullMemoryRatio or memory.gpuFraction",
+            on(_state),
+        ),
+        Rule(
+            "budget.context",
+            "models with a budget",
+            "positions beyond what the model bears give nonsense, and engines refuse them",
+            "the checkpoint's configuration",
+            "a smaller engine.context; with SGLang, engine.longContext stretches it",
+            on(_context),
+        ),
+    )

@@ -64,6 +64,7 @@ RECIPE_B: dict[str, Any] = {
     "engine": {
         "kind": "sglang",
         "context": 900000,
+        "longContext": {"native": 262144, "maximum": 1048576},
         "chunkedPrefillSize": 1024,
         "maxRequests": 16,
         "pageSize": 64,

@@ -55,6 +55,7 @@ def budget(
             RankBudget(node.name, rank, part.total, part.lines, _floor(spec))
             for rank, (node, part) in enumerate(zip(spec.nodes, parts, strict=True))
         ),
+        context=checkpoint.shape.context,
         pool=smallest.pool,
         slots=smallest.slots,
         weighed=_weighed(smallest),
@@ -246,6 +247,8 @@ def _unknown(checkpoint: Checkpoint, wanted: Asked, part: _Part) -> list[str]:
     if part.pool is None:
         unknown = named(wanted.kv_dtype) is None
         why = f"the type {wanted.kv_dtype} is not known" if unknown else "the spec sets no size or share"
+        if checkpoint.shape.windows is not None and not checkpoint.shape.caches:
+            why = "the model keeps windows only, and SGLang's count of them is not known"
         found.append(f"The KV cache: {why}.")
     if wanted.engine == "vllm" and checkpoint.shape.indexer:
         found.append("vLLM's own workspace for sparse attention: it measures it when it starts.")

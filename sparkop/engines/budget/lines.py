@@ -161,6 +161,8 @@ class Budget:
     source: str
     """Where configuration and weights come from."""
     ranks: tuple[RankBudget, ...]
+    context: int | None
+    """Tokens that the model bears by itself."""
     pool: Pool | None
     slots: Slots | None
     weighed: bool

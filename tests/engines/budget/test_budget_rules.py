@@ -31,6 +31,8 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (RECIPE_B, "budget.pool", {"engine.context": 1048576}, "956,800 of the 1,048,576"),
     (RECIPE_A, "budget.memory", {"memory.kvCache": "6GB"}, "too much"),
     (RECIPE_A, "budget.pool", {"memory.kvCache": "300MB"}, "of the 262,144"),
+    (RECIPE_A, "budget.context", {"engine.context": 1048577, "engine.modelContext": None}, "1,048,576"),
+    (RECIPE_B, "budget.context", {"engine.longContext": None}, "over the model's 262,144"),
     (RECIPE_A, "budget.fraction", {"memory.gpuFraction": 0.97}, "116.6 GiB"),
     (RECIPE_A, "budget.fraction", {"engine.extraArgs": ["--gpu-memory-utilization=0.97"]}, "116.6 GiB"),
 ]
