@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sparkop.hosts.base import HttpResponse, ReadableHost
+from sparkop.serving.stream import events, pieces
 
 LOADING_STATUS = (502, 503, 504)
 AGAIN = 0.5
@@ -220,28 +221,10 @@ def degenerate(pieces: list[str]) -> bool:
 
 
 def _pieces(response: HttpResponse) -> Iterator[str | None]:
-    """The texts of a stream of server-sent events, as they come; None when it says that it is done."""
-    for line in response.lines():
-        if not line.startswith(b"data:"):
-            continue
-        data = line[5:].strip()
-        if data == b"[DONE]":
+    """The texts of a stream as they come; None when it says that it is done. Raises StreamError."""
+    for event in events(response.lines()):
+        if event is None:
             yield None
             return
-        try:
-            choices = json.loads(data).get("choices") or []
-        except (ValueError, AttributeError):
-            continue
-        for choice in choices:
-            text = _text(choice.get("delta") or {})
-            if text:
-                yield text
-
-
-def _text(delta: dict[str, object]) -> str:
-    """Content or reasoning: both are tokens. Engines name the latter in two ways."""
-    for key in ("content", "reasoning_content", "reasoning"):
-        value = delta.get(key)
-        if isinstance(value, str) and value:
-            return value
-    return "tool call" if delta.get("tool_calls") else ""
+        for piece in pieces(event):
+            yield piece.text

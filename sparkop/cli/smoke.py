@@ -1,0 +1,41 @@
+"""``sparkop smoke``: does the served model do what it is there for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.errors import ExitCode
+
+
+@click.command("smoke")
+@spec_options
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each answer. Requests have no output cap; reading ends here, or in a loop.",
+)
+@output_option
+def command(
+    spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], deadline: float, output: str
+) -> int:
+    """Ask the served model: text, streaming, a tool call, reasoning, a picture, thinking with tools.
+
+    Each is PASS, FAIL, or not offered by this model. Changes nothing.
+    Exit codes: 0 nothing failed, 4 the head could not be reached, 6 a check failed or nothing is served.
+    """
+    from sparkop.reconcile.nodes import readable_nodes
+    from sparkop.reconcile.served import reach_api
+    from sparkop.serving.smoke import smoke
+    from sparkop.views.smoke import show_smoke
+
+    loaded, _ = reach_spec(spec, overlays, sets)
+    with readable_nodes(loaded.spec) as hosts:
+        served = reach_api(loaded.spec, hosts[loaded.spec.head.name])
+        good = show_smoke(smoke(served.api, served.offer, deadline), output)
+    return ExitCode.OK if good else ExitCode.FAILED
