@@ -1,0 +1,196 @@
+"""Checks of what must be the same on all nodes, and of the spec itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sparkop.engines.common import image_reference
+from sparkop.engines.rules import Severity
+from sparkop.engines.rules import check as check_rules
+from sparkop.hosts.document import Document, Image
+from sparkop.resources.checks.model import Check, Finding, Look, between_nodes, fail, ok, unknown, warn
+from sparkop.resources.checks.network import TABLE
+from sparkop.resources.stamped import short_image
+from sparkop.spec.tree import show_path
+
+EXPOSURE = "api.exposure"
+Read = Callable[[Document], str | None]
+
+
+def _driver(document: Document) -> str | None:
+    return document.gpu.devices[0].driver if document.gpu and document.gpu.devices else None
+
+
+def _kernel(document: Document) -> str | None:
+    return document.machine.kernel if document.machine else None
+
+
+def _docker(document: Document) -> str | None:
+    return document.docker.version if document.docker else None
+
+
+def _toolkit(document: Document) -> str | None:
+    packages = document.health.packages if document.health else None
+    return (packages or {}).get("nvidia-container-toolkit")
+
+
+def _firmware(document: Document) -> str | None:
+    found = {d.firmware for d in (document.fabric.devices if document.fabric else ()) if d.firmware}
+    return ", ".join(sorted(found)) or None
+
+
+VERSIONS: dict[str, tuple[Read, str]] = {
+    "GPU driver": (_driver, "sudo apt update && sudo apt full-upgrade on both, then reboot"),
+    "kernel": (_kernel, "sudo apt full-upgrade on both, then reboot"),
+    "Docker": (_docker, "sudo apt install --only-upgrade docker-ce (or docker.io) on both"),
+    "container toolkit": (_toolkit, "sudo apt install --only-upgrade nvidia-container-toolkit on both"),
+    "NIC firmware": (_firmware, "sudo fwupdmgr update on both, then power cycle"),
+}
+
+
+def _parity(look: Look) -> Iterator[Finding]:
+    first = next(iter(look.documents))
+    same = []
+    for name, (read, remedy) in VERSIONS.items():
+        own, other = read(look.document), read(look.documents[first])
+        if own is None or other is None:
+            continue
+        if own == other:
+            same.append(f"{name} {own}")
+        else:
+            yield warn(name, own, f"{other}, as on {first}", remedy)
+    yield from _same_image(look)
+    yield from _same_weights(look)
+    yield ok(", ".join(same) or "nothing to compare")
+
+
+def _same_image(look: Look) -> Iterator[Finding]:
+    reference = image_reference(look.spec)
+    found = {
+        name: document.docker.images[reference]
+        for name, document in look.documents.items()
+        if document.docker and reference in document.docker.images
+    }
+    if look.name not in found:
+        return
+    own = found[look.name]
+    having = {name: image for name, image in found.items() if image is not None}
+    if own is None:
+        if having:
+            yield fail(
+                "image", "absent", f"{short_image(reference)}, as on {', '.join(having)}", "sparkop apply"
+            )
+        return
+    first = next(iter(having))
+    other = having[first]
+    if first == look.name or _same(own, other):
+        return
+    if look.spec.image.build is not None:
+        yield warn(
+            "image", _id_of(own), f"{_id_of(other)}, as on {first}", "build it from one state of its folder"
+        )
+    else:
+        yield fail(
+            "image", _id_of(own), f"{_id_of(other)}, as on {first}", "sparkop apply pulls it by digest"
+        )
+
+
+def _same(own: Image, other: Image) -> bool:
+    """By repo digest where both have one (docker load loses it), else by image id."""
+    if own.digests and other.digests:
+        return bool(set(own.digests) & set(other.digests))
+    return own.id == other.id
+
+
+def _id_of(image: Image) -> str:
+    return short_image(image.digests[0] if image.digests else image.id)
+
+
+def _same_weights(look: Look) -> Iterator[Finding]:
+    own = look.document.weights
+    whole = [name for name, d in look.documents.items() if d.weights is not None and d.weights.complete]
+    if own is not None and not own.complete and whole:
+        yield fail(
+            "weights",
+            f"{own.verified} files verified",
+            f"complete, as on {', '.join(whole)}",
+            "sparkop apply copies what is missing",
+        )
+
+
+def _rules(look: Look) -> Iterator[Finding]:
+    """The limits of engine and model, on the facts of all nodes."""
+    yield from _of_rules(look, lambda rule: rule != EXPOSURE)
+
+
+def _exposure(look: Look) -> Iterator[Finding]:
+    yield from _of_rules(look, lambda rule: rule == EXPOSURE)
+
+
+def _of_rules(look: Look, chosen: Callable[[str], bool]) -> Iterator[Finding]:
+    facts = [node.facts for node in look.desired.nodes.values() if node.facts is not None]
+    set_aside = []
+    for found in check_rules(look.spec, facts or None):
+        if not chosen(found.rule.id):
+            continue
+        if found.override is not None:
+            set_aside.append(f"{found.rule.id} is set aside: {found.override}")
+            continue
+        make = fail if found.rule.severity is Severity.ERROR else warn
+        told = f"{found.observed}: {found.rule.reason} [{found.rule.id}]"
+        yield make(show_path(found.path), told, "", found.rule.remedy)
+    yield ok("; ".join(set_aside) or "no rule objects")
+
+
+def _facts_known(look: Look) -> Iterator[Finding]:
+    """The variables that detection hands to NCCL, Gloo and the engine."""
+    node = look.desired.nodes.get(look.name)
+    fabric = node.facts.fabric if node and node.facts else None
+    if fabric is None:
+        yield unknown("its place on the fabric is not known: see rdma.active and fabric.ipv4")
+        return
+    gid = "left unset" if fabric.gid_index is None else str(fabric.gid_index)
+    yield ok(
+        f"{fabric.address} on {fabric.interface}, devices {', '.join(fabric.hcas) or 'none'}, GID index {gid}"
+    )
+
+
+def _on_head(look: Look) -> bool:
+    return look.head
+
+
+CHECKS = (
+    Check(
+        "fabric.place",
+        "what is handed to NCCL, Gloo and the engine: address, interface, devices, GID index",
+        "not known: unknown, and no rank is started",
+        "row A11",
+        _facts_known,
+        ("fabric", "machine"),
+        between_nodes,
+    ),
+    Check(
+        "parity",
+        "driver, kernel, Docker, toolkit, NIC firmware, image, weights of all nodes",
+        "they differ. Image or weights: fail; others: warn",
+        TABLE,
+        _parity,
+        applies=between_nodes,
+    ),
+    Check(
+        "rules",
+        "the spec, by the limits of its engine and model",
+        "a rule refuses it: fail; a rule warns: warn",
+        "rows B1, B10",
+        _rules,
+        applies=_on_head,
+    ),
+    Check(
+        EXPOSURE,
+        "address and key of the API",
+        "all interfaces without a key: warn",
+        TABLE,
+        _exposure,
+        applies=_on_head,
+    ),
+)

@@ -1,0 +1,195 @@
+"""Checks of memory: CPU and GPU share it, and at zero a Spark stops answering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkop.engines.budget.budget import budget
+from sparkop.engines.budget.machine import NodeMemory
+from sparkop.hosts.document import Document
+from sparkop.resources.checks.model import Check, Finding, Look, State, fail, ok, warn
+from sparkop.resources.checks.network import TABLE
+from sparkop.resources.compare import GIB, human_bytes
+from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
+
+KIND = "prerequisites"
+LARGE = 4 * GIB
+"""Resident memory from which a process beside the ranks is worth a warning."""
+RAISED = 1 * GIB
+"""vm.min_free_kbytes that the kernel never sets by itself on such a machine (it stops at 256 MiB)."""
+ENGINE_NAMES = ("VLLM::", "vllm", "sglang", "ray::")
+NAMED = 3
+
+
+def _total(look: Look) -> Iterator[Finding]:
+    wanted, memory = look.spec.memory.minimum_total, look.document.memory
+    if memory is None:
+        return
+    if wanted is not None and memory.total < wanted:
+        yield fail(
+            "memory.total",
+            human_bytes(memory.total),
+            f"at least {human_bytes(wanted)}",
+            "use a node with more memory, or lower memory.minimumTotal if the model fits",
+        )
+    else:
+        yield ok(human_bytes(memory.total))
+
+
+def _available(look: Look) -> Iterator[Finding]:
+    memory = look.document.memory
+    if memory is None:
+        return
+    if any(c.running for c, _ in ours(look.document, look.spec.name, ROLE_RANK)):
+        yield ok(f"{human_bytes(memory.available)} available while a rank runs")
+        return
+    needed = _needed(look)
+    told = f"{human_bytes(memory.available)} available"
+    if memory.available < needed:
+        yield fail(
+            "memory",
+            f"{told}; {_eaters(look.document)}",
+            f"{human_bytes(needed)} for the rank and the guard's floor",
+            f"end what holds it on {look.name} (ps aux --sort=-rss | head), or ask for less: sparkop budget",
+        )
+    elif look.gpus and memory.free < needed:
+        cache = human_bytes(memory.cached + memory.buffers)
+        yield warn(
+            "free memory",
+            f"{human_bytes(memory.free)}, page cache {cache}",
+            f"{human_bytes(needed)}: CUDA counts the page cache as used",
+            "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches",
+        )
+    else:
+        yield ok(f"{told}, {human_bytes(needed)} needed")
+
+
+def _needed(look: Look) -> int:
+    """Bytes that a rank takes at its worst moment, and what must be left."""
+    guard = look.spec.memory.guard
+    floor = int(guard.action_floor if guard.enabled else guard.hard_floor)
+    memory = look.document.memory
+    made = budget(look.spec, memory={look.name: NodeMemory(memory.total)}) if memory else None
+    if made is None:
+        return int(look.spec.memory.kv_cache or 0) + floor
+    rank = next(rank for rank in made.ranks if rank.node == look.name)
+    system = sum(line.size for line in rank.lines if line.name == "system and other processes")
+    return rank.used - system + rank.floor
+
+
+def _eaters(document: Document) -> str:
+    health, memory = document.health, document.memory
+    named = [f"{p.name} {human_bytes(p.rss_bytes)}" for p in ((health.processes if health else None) or ())]
+    cache = memory.cached + memory.buffers if memory else 0
+    return f"page cache {human_bytes(cache)}" + (f", {', '.join(named[:NAMED])}" if named else "")
+
+
+def _holders(look: Look) -> Iterator[Finding]:
+    health, docker, gpu = look.document.health, look.document.docker, look.document.gpu
+    processes = (health.processes if health else None) or ()
+    own = {c.id for c in (docker.containers if docker else ()) if CLUSTER in c.labels}
+    inside = {process.pid for process in processes if process.container in own}
+    seen = set()
+    for process in processes:
+        engine = process.name.startswith(ENGINE_NAMES)
+        if process.container in own or not (engine or process.rss_bytes >= LARGE):
+            continue
+        seen.add(process.pid)
+        where = f"in container {process.container[:12]}" if process.container else f"of uid {process.uid}"
+        what = "an engine without its container" if engine and not process.container else "not ours"
+        yield warn(
+            f"{process.name} (pid {process.pid})",
+            f"{human_bytes(process.rss_bytes)}, {where}, {what}",
+            "gone before a rank starts",
+            f"docker stop {process.container[:12]}"
+            if process.container
+            else f"kill {process.pid}, if you may",
+        )
+    for user in gpu.processes if gpu else ():
+        if user.pid in inside | seen or (user.used_bytes or 0) < GIB or _ranks_run(look):
+            continue
+        yield warn(
+            f"{user.name} (pid {user.pid})",
+            f"{human_bytes(user.used_bytes or 0)} of GPU memory",
+            "none while no rank of ours runs",
+            f"end it: kill {user.pid}",
+        )
+    yield ok("no large process beside the ranks")
+
+
+def _ranks_run(look: Look) -> bool:
+    return any(c.running for c, _ in ours(look.document, look.spec.name, ROLE_RANK))
+
+
+def _earlyoom(look: Look) -> Iterator[Finding]:
+    health = look.document.health
+    running = [p for p in (health.processes if health else None) or () if p.name == "earlyoom"]
+    if running and look.spec.memory.guard.enabled:
+        yield warn(
+            "earlyoom",
+            f"runs (pid {running[0].pid}), beside sparkop's memory guard",
+            "one of them: two guards with two thresholds",
+            "sudo systemctl disable --now earlyoom, or memory.guard.enabled: false",
+        )
+    else:
+        yield ok("runs, and the spec wants no guard" if running else "does not run")
+
+
+def _min_free(look: Look) -> Iterator[Finding]:
+    health = look.document.health
+    value = (health.min_free_bytes if health else None) or 0
+    state = State.WARN if value > RAISED else State.OK
+    if state is State.OK:
+        yield ok(human_bytes(value))
+    else:
+        yield warn(
+            "vm.min_free_kbytes",
+            str(value // 1024),
+            "the kernel's own: engines that read MemAvailable refuse to start",
+            "take it out of /etc/sysctl.d, then sudo sysctl vm.min_free_kbytes=67584",
+        )
+
+
+CHECKS = (
+    Check(
+        "memory.total",
+        "MemTotal",
+        "less than memory.minimumTotal: fail",
+        "row B1",
+        _total,
+        ("memory",),
+        kind=KIND,
+    ),
+    Check(
+        "memory.available",
+        "MemAvailable, MemFree, page cache, largest processes",
+        "less than the budget of a rank and the guard's floor: fail; only the page cache is in the way: warn",
+        TABLE,
+        _available,
+        ("memory",),
+    ),
+    Check(
+        "memory.holders",
+        "resident memory, GPU processes, engines without a container",
+        "a holder that is not ours: warn. An empty list of GPU processes proves nothing, and is fine",
+        TABLE,
+        _holders,
+        ("docker", "health.processes"),
+    ),
+    Check(
+        "memory.earlyoom",
+        "whether earlyoom runs",
+        "beside the spec's own guard: warn",
+        TABLE,
+        _earlyoom,
+        ("health.processes",),
+    ),
+    Check(
+        "memory.min_free",
+        "vm.min_free_kbytes",
+        "raised over 1 GiB: warn",
+        TABLE,
+        _min_free,
+        ("health.min_free_bytes",),
+    ),
+)

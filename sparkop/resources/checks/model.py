@@ -1,0 +1,248 @@
+"""What a check is: data, one small pure function, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from ipaddress import IPv4Network
+
+from sparkop.hosts.document import Document
+from sparkop.hosts.rails import Rail, rails
+from sparkop.resources.base import Difference
+from sparkop.resources.checks.topology import network_of
+from sparkop.resources.desired import Desired
+from sparkop.resources.operations import Blocker, Cause, Unknown
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+
+class State(StrEnum):
+    """How one check ended on one node; the later, the worse."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check says of a node: ``field`` is ``observed`` and should be ``desired``."""
+
+    state: State
+    observed: str
+    field: str = ""
+    desired: str = ""
+    remedy: str = ""
+    """The command, or what to do by hand."""
+    error: bool = False
+    """Reading failed: a plan takes it for unknown. False for what was not read at all (recorded facts)."""
+    holds: bool = True
+    """A failure holds ``apply`` up where its check belongs to a resource; false: it can serve, but badly."""
+
+    @property
+    def text(self) -> str:
+        """``enp1s0f0np0.mtu is 1500, should be 9000``; of what is ok, or unknown, the evidence alone."""
+        if not self.field:
+            return self.observed
+        return f"{self.field} is {self.observed}" + (f", should be {self.desired}" if self.desired else "")
+
+
+class Nodes:
+    """All nodes that were read. What checks compare between nodes is found once, so that they stay linear."""
+
+    def __init__(self, documents: Mapping[str, Document]) -> None:
+        self.documents = documents
+        """In the spec's order."""
+
+    @cached_property
+    def rails(self) -> Mapping[str, tuple[Rail, ...]]:
+        """The usable rails of each node."""
+        return {name: rails(document) for name, document in self.documents.items()}
+
+    @cached_property
+    def networks(self) -> Mapping[str, frozenset[IPv4Network]]:
+        """The fabric networks of each node."""
+        return {name: frozenset(map(network_of, found)) for name, found in self.rails.items()}
+
+    @cached_property
+    def holders(self) -> Mapping[str, tuple[str, str]]:
+        """Fabric address -> node and interface that have it first."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, own in self.rails.items():
+            for rail in own:
+                found.setdefault(rail.address, (name, rail.interface))
+        return found
+
+    @cached_property
+    def largest_mtu(self) -> Mapping[IPv4Network, int]:
+        found: dict[IPv4Network, int] = {}
+        for own in self.rails.values():
+            for rail in own:
+                network = network_of(rail)
+                found[network] = max(found.get(network, 0), rail.mtu)
+        return found
+
+    @cached_property
+    def machines(self) -> Mapping[str, str]:
+        """Machine id -> the node that has it first."""
+        found: dict[str, str] = {}
+        for name, document in self.documents.items():
+            if document.machine is not None:
+                found.setdefault(document.machine.machine_id, name)
+        return found
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a check is given: one node, and the other nodes that were read. Never changed."""
+
+    desired: Desired
+    node: NodeSpec
+    nodes: Nodes
+    earlier: Mapping[str, Document] = field(default_factory=dict)
+    """A first reading some seconds older, for figures that must not grow."""
+    windows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Between which moments of the controller's clock a node was read (seconds since 1970)."""
+
+    @property
+    def spec(self) -> ClusterSpec:
+        return self.desired.spec
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.name
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """Of all nodes that were read, in the spec's order."""
+        return self.nodes.documents
+
+    @property
+    def document(self) -> Document:
+        return self.documents[self.node.name]
+
+    @property
+    def head(self) -> bool:
+        return self.name == self.desired.head
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there is a network between nodes at all."""
+        return len(self.spec.nodes) > 1
+
+    @property
+    def gpus(self) -> bool:
+        """Whether the ranks want a GPU: then the machine has to be a Spark."""
+        return self.spec.engine.container.gpus
+
+    @property
+    def rdma(self) -> bool:
+        """Whether the ranks talk over RDMA."""
+        return self.clustered and self.gpus and self.spec.engine.nccl.infiniband is not False
+
+    def rails(self, node: str | None = None) -> tuple[Rail, ...]:
+        """The usable rails of this or another node that was read."""
+        return self.nodes.rails[node or self.name]
+
+
+Find = Callable[[Look], Iterable[Finding]]
+
+
+def always(_look: Look) -> bool:
+    return True
+
+
+def between_nodes(look: Look) -> bool:
+    """Where there is a network between nodes at all."""
+    return look.clustered
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check. To add one: an entry in its module's CHECKS, and cases under tests/data/checks."""
+
+    id: str
+    reads: str
+    """What it looks at."""
+    bad: str
+    """When it is bad."""
+    source: str
+    """Where that is known from."""
+    find: Find
+    """Nothing: the check does not apply to this node."""
+    sections: tuple[str, ...] = ()
+    """Parts of the probe's document that it can't do without: ``fabric``, ``health.firewall``."""
+    applies: Callable[[Look], bool] = always
+    kind: str = ""
+    """The resource whose diff refuses to go on when it fails; empty: it never holds ``apply`` up."""
+
+
+def ok(evidence: str) -> Finding:
+    return Finding(State.OK, evidence)
+
+
+def fail(name: str, observed: str, desired: str, remedy: str, *, holds: bool = True) -> Finding:
+    return Finding(State.FAIL, observed, name, desired, remedy, holds=holds)
+
+
+def warn(name: str, observed: str, desired: str, remedy: str) -> Finding:
+    return Finding(State.WARN, observed, name, desired, remedy)
+
+
+def unknown(reason: str, remedy: str = "", *, error: bool = False) -> Finding:
+    return Finding(State.UNKNOWN, reason, remedy=remedy, error=error)
+
+
+def findings(check: Check, look: Look) -> list[Finding]:
+    """What the check says: nothing where it does not apply, unknown where a section is missing."""
+    if not check.applies(look):
+        return []
+    for section in check.sections:
+        missing = _missing(look.document, section)
+        if missing is not None:
+            return [missing]
+    return list(check.find(look))
+
+
+def _missing(document: Document, section: str) -> Finding | None:
+    name, _, part = section.partition(".")
+    value = getattr(document, name)
+    if value is not None and part:
+        value = getattr(value, part)
+    if value is not None:
+        return None
+    reason = document.error(name, part or None)
+    return unknown(reason or f"{section} was not read", error=reason is not None)
+
+
+def refusals(
+    kind: str, checks: Iterable[Check], desired: Desired, documents: Mapping[str, Document]
+) -> Difference:
+    """The failures of the checks of one kind, as a resource's diff tells them."""
+    blockers: list[Blocker] = []
+    unread: list[Unknown] = []
+    warnings: list[str] = []
+    chosen = [check for check in checks if check.kind == kind]
+    nodes = Nodes(documents)
+    for node in desired.spec.nodes:
+        if node.name not in documents:
+            continue
+        look = Look(desired, node, nodes)
+        for found in (found for check in chosen for found in findings(check, look)):
+            told = found.text + (f" ({found.remedy})" if found.remedy else "")
+            if found.state is State.UNKNOWN or found.error:
+                unread.append(Unknown(node.name, told, kind))
+            elif found.state is State.FAIL and found.holds:
+                cause = Cause(found.field, found.observed, found.desired)
+                blockers.append(Blocker(node.name, kind, cause, found.remedy))
+            elif found.state is State.FAIL:
+                warnings.append(f"{node.name}: {told}")
+    return Difference(
+        blockers=tuple(dict.fromkeys(blockers)),
+        unknown=tuple(dict.fromkeys(unread)),
+        warnings=tuple(warnings),
+    )
