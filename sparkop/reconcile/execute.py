@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sparkop.errors import SparkopError
 from sparkop.reconcile.plan import Plan
@@ -14,8 +16,8 @@ from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import MOST, Later
 
-MOST_THREADS = 64
 LOOK_EVERY = 0.2
 """Seconds between two looks at the stop request while operations run."""
 
@@ -43,16 +45,13 @@ class Outcome:
 def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOURCES) -> Outcome:
     """Run operations as their ``needs`` allow: nodes and kinds side by side, one of a kind a node at a time.
 
+    An exception in the calling thread (a second Ctrl-C) leaves at once; what runs ends with the process.
     Starts nothing new after the first failure or once ``context.stop`` is set, waits for what runs, and
     says what is left. Tells ``context.emit`` of every step, one event at a time.
     """
     context = replace(context, emit=_one_at_a_time(context.emit))
     run = _Run(plan, context, {resource.kind: resource for resource in resources})
-    if plan.operations:
-        with ThreadPoolExecutor(
-            min(MOST_THREADS, len(plan.operations)), thread_name_prefix="operation"
-        ) as pool:
-            run.until_done(pool)
+    run.until_done()
     return run.outcome()
 
 
@@ -63,28 +62,37 @@ class _Run:
         self.left = {operation.key: operation for operation in plan.operations}
         self.done: list[str] = []
         self.failed: dict[str, BaseException] = {}
-        self.running: dict[Future[None], Operation] = {}
+        self.running: dict[str, Operation] = {}
+        self.ended: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
-    def until_done(self, pool: ThreadPoolExecutor) -> None:
+    def until_done(self) -> None:
         while True:
             if not self.failed and not self.context.stop.is_set():
-                for operation in self.startable():
+                for operation in self.startable()[: MOST - len(self.running)]:
                     del self.left[operation.key]
-                    self.running[pool.submit(self.perform, operation)] = operation
+                    self.running[operation.key] = operation
+                    Later(partial(self.perform_one, operation), operation.key)
             if not self.running:
                 return
-            finished, _ = wait(self.running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
-            for future in finished:
-                operation = self.running.pop(future)
-                error = future.exception()
+            with suppress(queue.Empty):
+                key, error = self.ended.get(timeout=LOOK_EVERY)
+                del self.running[key]
                 if error is None:
-                    self.done.append(operation.key)
+                    self.done.append(key)
                 else:
-                    self.failed[operation.key] = error
+                    self.failed[key] = error
+
+    def perform_one(self, operation: Operation) -> None:
+        error: BaseException | None = None
+        try:
+            self.perform(operation)
+        except BaseException as failure:
+            error = failure
+        self.ended.put((operation.key, error))
 
     def startable(self) -> list[Operation]:
         """Operations whose needs are done, one a lane. A need that is not in the plan is done already."""
-        open_keys = {*self.left, *(o.key for o in self.running.values()), *self.failed}
+        open_keys = {*self.left, *self.running, *self.failed}
         lanes = {_lane(operation) for operation in self.running.values()}
         found = []
         for operation in self.left.values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +21,9 @@ from sparkop.resources.group import examine
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 
-MOST_THREADS = 64
 DEEP_TIMEOUT = 4 * 3600.0
 """Seconds that a node gets to hash its weights; 470 GB take 47 to 94 s of a Spark's own disk."""
 
@@ -63,9 +62,8 @@ def observe(
         timeout = max(timeout, DEEP_TIMEOUT)
         for request in requests.values():
             request["deep"] = True
-    with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="probe") as pool:
-        answers = pool.map(lambda name: _probe(hosts[name], name, requests[name], timeout), requests)
-        read = dict(zip(requests, answers, strict=True))
+    answers = side_by_side(lambda name: _probe(hosts[name], name, requests[name], timeout), requests, "probe")
+    read = dict(zip(requests, answers, strict=True))
     documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
     unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
     engine = engine_of(spec)

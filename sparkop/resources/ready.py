@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
 from sparkop.hosts.document import Container, Document, parse_document
@@ -19,6 +19,7 @@ from sparkop.resources.failure import TAIL, headline, likely_cause
 from sparkop.resources.group import age
 from sparkop.resources.labels import CLUSTER, stamp_of
 from sparkop.resources.masking import mask
+from sparkop.resources.threads import Later, side_by_side
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
 
 POLL = 1.0
@@ -52,12 +53,12 @@ def wait_ready(context: Context, question: Question) -> None:
     spec, clock = context.desired.spec, context.clock
     until = clock.monotonic() + float(spec.ready.deadline)
     waiting = _Waiting(context, question)
-    with _followed(context) as ended, ThreadPoolExecutor(1, thread_name_prefix="canary") as pool:
-        asked: Future[EndpointState] | None = None
+    with _followed(context) as ended:
+        asked: Later[EndpointState] | None = None
         while True:
             seen = waiting.look()
             if asked is None:
-                asked = pool.submit(ask_once, context.host(context.desired.head), question)
+                asked = Later(partial(ask_once, context.host(context.desired.head), question), "canary")
             state = _answer(asked)
             if state is not None:
                 asked = None
@@ -76,7 +77,7 @@ def wait_ready(context: Context, question: Question) -> None:
             ended.clear()
 
 
-def _answer(asked: Future[EndpointState]) -> EndpointState | None:
+def _answer(asked: Later[EndpointState]) -> EndpointState | None:
     """The canary's answer if it is there; a short real wait, so that a quick one is not missed."""
     try:
         return asked.result(timeout=0.05)
@@ -142,9 +143,7 @@ def _look(context: Context) -> list[_Seen]:
             )
         return _Seen(rank, document.container(rank.name), document)
 
-    ranks = context.desired.ranks
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(one, ranks))
+    return side_by_side(one, context.desired.ranks, "look")
 
 
 def death(context: Context, dead: list[_Seen]) -> BlockedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -126,6 +127,17 @@ def test_a_stop_request_starts_nothing_new() -> None:
     assert outcome.done == ("create:a@n1",)
     assert [o.key for o in outcome.skipped] == ["create:b@n1"]
     assert outcome.error is None
+
+
+def test_a_second_interrupt_leaves_at_once() -> None:
+    """It does not wait for an operation that a silent node holds up for an hour."""
+
+    def hang(_: Operation, __: Context) -> None:
+        threading.Event().wait(3600)
+
+    threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run([operation("a")], hang)
 
 
 def test_a_crash_of_the_writer_is_a_failure_too() -> None:
