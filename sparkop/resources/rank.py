@@ -39,6 +39,8 @@ GONE_DEADLINE = 120.0
 SETTLED = 0.01
 """Memory has come back when it grows by less than this part of all memory between two looks."""
 LOG_LINES = 5000
+KEPT_EPOCHS = 20
+"""Groups whose logs are kept on a node."""
 
 
 class Ranks:
@@ -198,6 +200,8 @@ def _remove(operation: Operation, context: Context) -> None:
             },
             fence,
         )
+        if wanted["epoch"] > KEPT_EPOCHS:
+            host.act("directory.remove", {"path": f"incidents/epoch-{wanted['epoch'] - KEPT_EPOCHS}"}, fence)
     except (LeaseHeldError, UnreachableError):
         raise
     except SparkopError as error:

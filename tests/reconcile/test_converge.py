@@ -13,6 +13,7 @@ from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
+from sparkop.resources.rank import KEPT_EPOCHS
 from tests.reconcile.simulation import PORT, SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
@@ -75,6 +76,17 @@ def test_one_dead_rank_replaces_the_group_and_keeps_its_logs() -> None:
         content, mode = cluster.node(node).files[str(STATE / f"incidents/epoch-1/rank-{number}.log")]
         assert b"Model loading took" in content
         assert mode == 0o600
+
+
+def test_logs_of_old_groups_make_room_for_new_ones() -> None:
+    """A restart loop of months must not fill the disk."""
+    cluster = serving()
+    for _ in range(KEPT_EPOCHS + 2):
+        cluster.node("spark-2").exit("test-r1", 0)
+        cluster.apply()
+    kept = {path.split("/")[-2] for path in cluster.node("spark-2").files if "/incidents/" in path}
+    assert len(kept) == KEPT_EPOCHS
+    assert f"epoch-{KEPT_EPOCHS + 2}" in kept
 
 
 def test_epoch_grows_with_every_group_and_generation_with_every_change() -> None:
