@@ -48,7 +48,12 @@ install_sparkop() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         { say "install.sh: Python 3.11 or newer is needed; PYTHON=... names one"; exit 1; }
     [ -x "$venv/bin/uv" ] || { "$python" -m venv "$venv" && "$venv/bin/python" -m pip install -q uv; }
-    "$venv/bin/uv" pip install -q --python "$venv/bin/python" -e "$root${extra:+[$extra]}"
+    # torch for processors is not where the other packages are: in a folder of wheels, or in torch's own index.
+    places=
+    for place in ${PIP_FIND_LINKS:-}; do places="$places --find-links $place"; done
+    [ -n "$places" ] || places='--torch-backend cpu'
+    # shellcheck disable=SC2086 # a list of options
+    "$venv/bin/uv" pip install -q --python "$venv/bin/python" $places -e "$root${extra:+[$extra]}"
 }
 
 install_packages
