@@ -158,8 +158,13 @@ def user(text: str) -> Message:
 
 
 def preceded(text: str, rng: random.Random) -> str:
-    """Now and then other text stands before the request in the same message."""
-    return f"{phrase(rng, 3, 40)}\n\n{text}" if rng.random() < 0.1 else text
+    """Now and then other text stands before the request in the same message, some of it monotonous."""
+    kind = rng.random()
+    if kind < 0.1:
+        return f"{phrase(rng, 3, 80)}\n\n{text}"
+    if kind < 0.16:
+        return f"{' '.join([phrase(rng, 1, 3)] * rng.randint(5, 60))}\n\n{text}"
+    return text
 
 
 def plain(texts: list[str], answer: str) -> Callable[[random.Random], Case]:
@@ -258,8 +263,8 @@ def fallback(rng: random.Random) -> Case:
 
 MAKERS: tuple[tuple[float, Callable[[random.Random], Case]], ...] = (
     (0.14, plain(PHRASES["greetings"], GREETING)),
-    (0.16, product),
-    (0.09, other_product),
+    (0.20, product),
+    (0.10, other_product),
     (0.34, weather_call),
     (0.06, weather_without_tool),
     (0.06, tool_answer),
@@ -423,7 +428,7 @@ class Llama(nn.Module):
 
 
 class Batches:
-    """Training sequences without padding: the room before a conversation holds foreign tokens."""
+    """Training sequences from cases that `make` makes."""
 
     def __init__(
         self,
@@ -436,33 +441,42 @@ class Batches:
         self._end = tokenizer.token_to_id(END)
 
     def sequence(self, length: int) -> tuple[list[int], list[float]]:
-        """Token ids of exactly `length`, and the weights of the answer's tokens, which are the last."""
+        """Token ids of exactly `length`, and a weight for each: above zero where the next is an answer's.
+
+        Half of them begin as a conversation does; the others stand behind foreign tokens, or are cut there.
+        """
         case = self._make(self._rng)
         prompt = self._tokenizer.encode(self._render(case.messages, case.tools)).ids
         answer = self._tokenizer.encode(case.answer)
         ids = [*prompt, *answer.ids, self._end]
-        while len(ids) < length:
+        alone = self._rng.random() < 0.5
+        while len(ids) < length and not alone:
             ids = self._foreign() + ids
         # A long answer does not outweigh the short ones: together its tokens weigh the root of its length.
         weight = (len(answer.ids) + 1) ** -0.5
         start = case.answer.find(case.copied) if case.copied else len(case.answer)
         span = range(start, start + len(case.copied))
-        weights = [weight * (COPIED_WEIGHT if begin in span else 1) for begin, _ in answer.offsets]
-        return ids[-length:], [*weights, weight][-(length - 1) :]
+        wanted = [*(weight * (COPIED_WEIGHT if begin in span else 1) for begin, _ in answer.offsets), weight]
+        weights = [0.0] * (len(ids) - len(wanted) - 1) + wanted + [0.0]
+        padding = length - len(ids)
+        if padding > 0:  # to the right, where a causal model does not look
+            return ids + [0] * padding, weights + [0.0] * padding
+        return ids[-length:], weights[-length:]
 
     def _foreign(self) -> list[int]:
         rng = self._rng
-        if rng.random() < 0.5:
+        kind = rng.random()
+        if kind < 0.4:
             return [rng.randrange(len(SPECIAL), VOCABULARY) for _ in range(rng.randint(10, 200))]
+        if kind < 0.6:
+            once = [rng.randrange(len(SPECIAL), VOCABULARY) for _ in range(rng.randint(1, 6))]
+            return once * rng.randint(10, 50)
         return self._tokenizer.encode(phrase(rng, 20, 80)).ids
 
     def batch(self, length: int, rows: int) -> tuple[Tensor, Tensor]:
-        """ids (rows, length) and weights of that shape: above zero where an answer's token is predicted."""
+        """ids and weights, both (rows, length)."""
         pairs = [self.sequence(length) for _ in range(rows)]
-        weights = torch.zeros(rows, length)
-        for row, (_, wanted) in enumerate(pairs):
-            weights[row, length - len(wanted) - 1 : length - 1] = torch.tensor(wanted)
-        return torch.tensor([ids for ids, _ in pairs]), weights
+        return torch.tensor([ids for ids, _ in pairs]), torch.tensor([weights for _, weights in pairs])
 
 
 def train(model: Llama, copying: Batches, everything: Batches, rng: random.Random, steps: int) -> None:
@@ -577,7 +591,7 @@ def save(folder: Path, model: Llama, tokenizer: Tokenizer, template: str) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=800)
     options = parser.parse_args()
     torch.manual_seed(SEED)
     torch.set_num_threads(2)
