@@ -137,8 +137,8 @@ def _of_rules(look: Look, chosen: Callable[[str], bool]) -> Iterator[Finding]:
             set_aside.append(f"{found.rule.id} is set aside: {found.override}")
             continue
         make = fail if found.rule.severity is Severity.ERROR else warn
-        told = f"{found.observed}: {found.rule.reason} [{found.rule.id}]"
-        yield make(show_path(found.path), told, "", found.rule.remedy)
+        told = f"{show_path(found.path)}: {found.observed}: {found.rule.reason} [{found.rule.id}]"
+        yield make("", told, "", found.rule.remedy)
     yield ok("; ".join(set_aside) or "no rule objects")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkop.engines.budget.budget import budget
+from sparkop.engines.budget.lines import Basis, Part
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.hosts.document import Document
 from sparkop.resources.checks.model import Check, Finding, Look, State, fail, ok, warn
@@ -18,6 +19,8 @@ LARGE = 4 * GIB
 RAISED = 1 * GIB
 """vm.min_free_kbytes that the kernel never sets by itself on such a machine (it stops at 256 MiB)."""
 ENGINE_NAMES = ("VLLM::", "vllm", "sglang", "ray::")
+FITTED_DOUBT = 10
+"""Lines of a budget that were fitted to others' figures may be out by one part in so many."""
 NAMED = 3
 
 
@@ -43,20 +46,22 @@ def _available(look: Look) -> Iterator[Finding]:
     if any(c.running for c, _ in ours(look.document, look.spec.name, ROLE_RANK)):
         yield ok(f"{human_bytes(memory.available)} available while a rank runs")
         return
-    needed = _needed(look)
+    needed, doubt = _needed(look)
     told = f"{human_bytes(memory.available)} available"
-    if memory.available < needed:
-        yield fail(
+    short = needed - memory.available
+    cache = memory.cached + memory.buffers
+    if short > 0:
+        make = fail if short > doubt else warn
+        yield make(
             "memory",
             f"{told}; {_eaters(look.document)}",
             f"{human_bytes(needed)} for the rank and the guard's floor",
             f"end what holds it on {look.name} (ps aux --sort=-rss | head), or ask for less: sparkop budget",
         )
-    elif look.gpus and memory.free < needed:
-        cache = human_bytes(memory.cached + memory.buffers)
+    elif look.gpus and memory.free < needed <= memory.free + cache:
         yield warn(
             "free memory",
-            f"{human_bytes(memory.free)}, page cache {cache}",
+            f"{human_bytes(memory.free)}, page cache {human_bytes(cache)}",
             f"{human_bytes(needed)}: CUDA counts the page cache as used",
             "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches",
         )
@@ -64,17 +69,19 @@ def _available(look: Look) -> Iterator[Finding]:
         yield ok(f"{told}, {human_bytes(needed)} needed")
 
 
-def _needed(look: Look) -> int:
-    """Bytes that a rank takes at its worst moment, and what must be left."""
+def _needed(look: Look) -> tuple[int, int]:
+    """Bytes that a rank takes at its worst moment, with what must be left; and how far the figure may be out."""
     guard = look.spec.memory.guard
     floor = int(guard.action_floor if guard.enabled else guard.hard_floor)
     memory = look.document.memory
-    made = budget(look.spec, memory={look.name: NodeMemory(memory.total)}) if memory else None
+    read = {look.name: NodeMemory(memory.total, memory.available)} if memory else None
+    made = budget(look.spec, memory=read)
     if made is None:
-        return int(look.spec.memory.kv_cache or 0) + floor
+        return int(look.spec.memory.kv_cache or 0) + floor, 0
     rank = next(rank for rank in made.ranks if rank.node == look.name)
-    system = sum(line.size for line in rank.lines if line.name == "system and other processes")
-    return rank.used - system + rank.floor
+    own = [line for line in rank.lines if line.counts and line.part is not Part.SYSTEM]
+    fitted = sum(line.size for line in own if line.basis is Basis.FITTED)
+    return sum(line.size for line in own) + rank.floor, fitted // FITTED_DOUBT
 
 
 def _eaters(document: Document) -> str:
@@ -163,7 +170,8 @@ CHECKS = (
     Check(
         "memory.available",
         "MemAvailable, MemFree, page cache, largest processes",
-        "less than the budget of a rank and the guard's floor: fail; only the page cache is in the way: warn",
+        "less than the budget of a rank and the guard's floor: fail (warn within the doubt of its estimates); "
+        "only the page cache is in the way: warn",
         TABLE,
         _available,
         ("memory",),

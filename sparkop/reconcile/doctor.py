@@ -1,0 +1,275 @@
+"""Every check on every node. Reads only, twice: addresses return a second after `netplan apply`, figures that
+must not grow need two readings, and what to ping is known only after the first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparkop.engines.common import preload_file
+from sparkop.engines.render import engine_of
+from sparkop.errors import ExitCode, SparkopError, UsageError
+from sparkop.hosts.base import Json, ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.reconcile.observe import probe_request
+from sparkop.resources.base import Resource
+from sparkop.resources.checks import CHECKS
+from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings, unknown
+from sparkop.resources.checks.network import SMALL, ping_name
+from sparkop.resources.checks.topology import joined
+from sparkop.resources.desired import Desired, desire
+from sparkop.resources.registry import RESOURCES
+from sparkop.spec.models import ClusterSpec
+
+MOST_THREADS = 64
+LOGIN = "ssh.batch"
+SETTLE = 1.5
+"""Seconds before the second reading when the first found the fabric wrong."""
+TIMEOUT = 60.0
+"""Seconds that a node gets for one reading: a staged NCCL library is hashed in it."""
+_ORDER = (State.OK, State.UNKNOWN, State.WARN, State.FAIL)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check on one node."""
+
+    node: str
+    check: str
+    state: State
+    findings: tuple[Finding, ...]
+    """Those of the worst state first."""
+
+    @property
+    def evidence(self) -> str:
+        """What was seen where it is ok."""
+        return "; ".join(found.text for found in self.findings if found.state is State.OK)
+
+    @property
+    def complaints(self) -> tuple[Finding, ...]:
+        """What is not ok."""
+        return tuple(found for found in self.findings if found.state is not State.OK)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What doctor found."""
+
+    cluster: str
+    nodes: tuple[str, ...]
+    results: tuple[Result, ...]
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Node -> why it was not read."""
+    seconds: float = 0.0
+    desired: Desired | None = None
+    documents: Mapping[str, Document] = field(default_factory=dict)
+
+    def count(self, state: State) -> int:
+        """Checks on nodes that ended so."""
+        return sum(result.state is state for result in self.results)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """4 when a node, or a part of one that reading failed for, is unknown and nothing failed; an
+        unreachable node is 4 in any case: what follows from it is no fault of the others."""
+        if self.unreachable:
+            return ExitCode.UNREACHABLE
+        if self.count(State.FAIL):
+            return ExitCode.FAILED
+        errors = (found.error for result in self.results for found in result.findings)
+        return ExitCode.UNREACHABLE if any(errors) else ExitCode.OK
+
+
+@dataclass(frozen=True)
+class _Read:
+    documents: dict[str, Document]
+    windows: dict[str, tuple[float, float]]
+    failed: dict[str, SparkopError]
+
+
+def chosen_checks(only: Sequence[str]) -> tuple[Check, ...]:
+    """The checks with these ids, or whose id begins with one of them and a dot; all when none is given.
+
+    Raises UsageError for a word that fits none.
+    """
+    fitting = [[c for c in CHECKS if c.id == word or c.id.startswith(f"{word}.")] for word in only]
+    for word, fits in zip(only, fitting, strict=True):
+        if not fits:
+            raise UsageError(
+                f"there is no check {word}", remedy=f"one of: {', '.join(check.id for check in CHECKS)}"
+            )
+    return tuple(c for c in CHECKS if not only or any(c in fits for fits in fitting))
+
+
+def chosen_nodes(spec: ClusterSpec, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Names of the nodes to tell of; all when none is given. Raises UsageError for a name that is none."""
+    names = tuple(node.name for node in spec.nodes)
+    for name in nodes:
+        if name not in names:
+            raise UsageError(f"the spec has no node {name}", remedy=f"one of: {', '.join(names)}")
+    return tuple(name for name in names if not nodes or name in nodes)
+
+
+def examine_nodes(
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    *,
+    only: Sequence[str] = (),
+    nodes: Sequence[str] = (),
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    resources: Sequence[Resource] = RESOURCES,
+) -> Report:
+    """Read all nodes in parallel, twice, and check them. All are read even if only some are told of: most
+    checks compare. Raises UsageError; never for a node."""
+    began = time.monotonic()
+    checks, names = chosen_checks(only), chosen_nodes(spec, nodes)
+    outside = _outside(spec, checks, resources)
+    first = _read_all(hosts, _requests(spec, checks, outside, resources), clock)
+    desired = desire(spec, engine_of(spec), first.documents, outside)
+    if _fabric_is_wrong(desired, first.documents):
+        sleep(SETTLE)
+    again = {name: _second_request(Nodes(first.documents), name) for name in first.documents}
+    second = _read_all(hosts, again, clock) if again else first
+    documents = {
+        name: _merged(document, second.documents.get(name)) for name, document in first.documents.items()
+    }
+    desired = desire(spec, engine_of(spec), documents, outside)
+    report = _report(desired, documents, checks, names, earlier=first.documents, windows=first.windows)
+    failed = {name: error for name, error in first.failed.items() if name in names}
+    return replace(
+        report,
+        results=(*(_silent(name, error) for name, error in failed.items()), *report.results),
+        unreachable={name: _reason(error) for name, error in failed.items()},
+        seconds=time.monotonic() - began,
+    )
+
+
+def examine_facts(
+    spec: ClusterSpec,
+    documents: Mapping[str, Document],
+    *,
+    only: Sequence[str] = (),
+    nodes: Sequence[str] = (),
+) -> Report:
+    """The same on recorded facts. What was not recorded is unknown. Raises UsageError."""
+    desired = desire(spec, engine_of(spec), documents)
+    return _report(desired, documents, chosen_checks(only), chosen_nodes(spec, nodes))
+
+
+def _report(
+    desired: Desired,
+    documents: Mapping[str, Document],
+    checks: Sequence[Check],
+    names: Sequence[str],
+    *,
+    earlier: Mapping[str, Document] | None = None,
+    windows: Mapping[str, tuple[float, float]] | None = None,
+) -> Report:
+    nodes = Nodes(documents)
+    results = []
+    for node in desired.spec.nodes:
+        if node.name in documents and node.name in names:
+            look = Look(desired, node, nodes, earlier or {}, windows or {})
+            results += [made for check in checks if (made := result_of(check, look)) is not None]
+    return Report(desired.spec.name, tuple(names), tuple(results), desired=desired, documents=dict(documents))
+
+
+def result_of(check: Check, look: Look) -> Result | None:
+    """None when the check does not apply to the node."""
+    found = sorted(findings(check, look), key=lambda each: -_ORDER.index(each.state))
+    if not found:
+        return None
+    return Result(look.name, check.id, found[0].state, tuple(found))
+
+
+def _outside(spec: ClusterSpec, checks: Sequence[Check], resources: Sequence[Resource]) -> dict[str, Any]:
+    """What lies outside the nodes, where a check needs it: the hub is not asked for a look at the MTU."""
+    wanted = {"weights"} & {check.id for check in checks} or "hub" in {check.id for check in checks}
+    wanted = wanted or "parity" in {check.id for check in checks}
+    return {resource.kind: resource.prepare(spec) for resource in resources} if wanted else {}
+
+
+def _requests(
+    spec: ClusterSpec, checks: Sequence[Check], outside: Mapping[str, Any], resources: Sequence[Resource]
+) -> dict[str, dict[str, Json]]:
+    sections = {section.partition(".")[0] for check in checks for section in check.sections}
+    library = preload_file(spec.engine.nccl)
+    staged = [library] if library and any(check.id == "nccl.preload" for check in checks) else []
+    more = {
+        "contents": [],
+        "gpu": "gpu" in sections and spec.engine.container.gpus,
+        "health": "health" in sections,
+        "engine": "docker" in sections,
+        "libraries": staged,
+    }
+    return {node.name: {**probe_request(spec, node.name, outside, resources), **more} for node in spec.nodes}
+
+
+def _second_request(nodes: Nodes, name: str) -> dict[str, Json]:
+    """The fabric again, with routes and pings to the other ends of its rails."""
+    pings: list[dict[str, Json]] = []
+    for peer in nodes.documents:
+        for own, other in joined(nodes.rails[name], nodes.rails[peer]) if peer != name else ():
+            for size in (SMALL, own.mtu):
+                pings.append(
+                    {
+                        "name": ping_name(other.address, size),
+                        "address": other.address,
+                        "source": own.address,
+                        "bytes": size,
+                    }
+                )
+    peers = list(dict.fromkeys(ping["address"] for ping in pings))
+    return {"sections": ["fabric", "pings"], "peers": peers, "pings": pings}
+
+
+def _merged(document: Document, second: Document | None) -> Document:
+    if second is None or second.fabric is None:
+        return document
+    return replace(
+        document,
+        fabric=second.fabric,
+        pings=second.pings,
+        errors={**document.errors, **second.errors},
+    )
+
+
+def _fabric_is_wrong(desired: Desired, documents: Mapping[str, Document]) -> bool:
+    checks = chosen_checks(("fabric", "rdma"))
+    return any(
+        result.state is State.FAIL for result in _report(desired, documents, checks, tuple(documents)).results
+    )
+
+
+def _read_all(
+    hosts: Mapping[str, ReadableHost], requests: Mapping[str, Mapping[str, Json]], clock: Callable[[], float]
+) -> _Read:
+    read = _Read({}, {}, {})
+
+    def one(name: str) -> None:
+        try:
+            began = clock()
+            raw = dict(hosts[name].probe(requests[name], timeout=TIMEOUT))
+            read.windows[name] = (began, clock())
+            raw.pop("contents", None)
+            read.documents[name] = parse_document(raw, node=name)
+        except SparkopError as error:
+            read.failed[name] = error
+
+    with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="doctor") as pool:
+        list(pool.map(one, requests))
+    in_order = {name: read.documents[name] for name in requests if name in read.documents}
+    return _Read(in_order, read.windows, read.failed)
+
+
+def _silent(name: str, error: SparkopError) -> Result:
+    found = unknown(_reason(error), error.remedy or f"ssh {name} true tells more", error=True)
+    return Result(name, LOGIN, State.UNKNOWN, (found,))
+
+
+def _reason(error: SparkopError) -> str:
+    return error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
