@@ -54,7 +54,10 @@ def test_a_result_that_is_late_is_a_timeout_and_then_there() -> None:
 
 def test_the_process_ends_although_a_call_hangs() -> None:
     """The reason for this module: a pool of concurrent.futures would hang here."""
-    program = "import time; from sparkop.resources.threads import Later; Later(lambda: time.sleep(600), 'x'); print('end')"
+    program = (
+        "import time; from sparkop.resources.threads import Later; "
+        "Later(lambda: time.sleep(600), 'x'); print('end')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
