@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from sparkop.engines.budget.formats import BF16, FP4_16, FP4_32, FP8, FP8_32, Format, named
 from sparkop.engines.budget.lines import Part
+
+LARGEST = 1 << 60
+"""Bytes or numbers; no model has more of anything."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +120,37 @@ def shape_of(config: Mapping[str, Any], expert_format: str | None = None) -> Sha
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, Mapping) else config
     try:
-        if "kv_source_layers" in inner:
-            return _deepseek_v41(inner)
-        if "linear_num_value_heads" in inner:
-            return _gated_delta(inner, expert_format)
-        if "kv_lora_rank" in inner:
-            return _latent(inner, expert_format)
-        return _plain(inner, expert_format)
+        shape = _reader(inner)(inner, expert_format)
+        _check(shape)
     except KeyError as missing:
         raise ValueError(f"the configuration has no {missing.args[0]}") from None
-    except (TypeError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, ArithmeticError, IndexError, AttributeError) as error:
         raise ValueError(f"the configuration can't be read: {error}") from None
+    return shape
 
 
-def _deepseek_v41(config: Mapping[str, Any]) -> Shape:
+def _check(shape: Shape) -> None:
+    """Raise ValueError or OverflowError for what would only give nonsense later."""
+    sizes = [group.size(1, FP8) for group in shape.caches]
+    sizes += [table.size for table in shape.tables] + [weights.size for weights in shape.weights]
+    sizes += [shape.experts.size] if shape.experts else []
+    if shape.state is not None:
+        sizes += [shape.state.layers, shape.state.ssm, shape.state.conv]
+    if shape.windows is not None:
+        sizes += [shape.windows.layers, shape.windows.tokens, shape.windows.values * shape.windows.heads]
+    if not (shape.caches or shape.windows) or min(sizes) <= 0 or max(sizes) > LARGEST:
+        raise ValueError("a size that no model has")
+
+
+def _reader(config: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str | None], Shape]:
+    if "kv_source_layers" in config:
+        return _deepseek_v41
+    if "linear_num_value_heads" in config:
+        return _gated_delta
+    return _latent if "kv_lora_rank" in config else _plain
+
+
+def _deepseek_v41(config: Mapping[str, Any], _expert_format: str | None) -> Shape:
     """Compressed KV in few source layers, index keys beside, sliding windows everywhere (reference graph:
     compressed_kv fp4 group 16 e4m3, index fp4 group 32 e8m0, window_kv fp8 group 32 e8m0)."""
     ratios = config["compress_ratios"]
@@ -314,6 +334,9 @@ def _plain(config: Mapping[str, Any], expert_format: str | None) -> Shape:
 def _full_layers(config: Mapping[str, Any], layers: int) -> int:
     kinds = config.get("layer_types")
     if isinstance(kinds, list):
+        strange = set(kinds) - {"full_attention", "sliding_attention", "linear_attention"}
+        if strange:
+            raise ValueError(f"layers of the type {sorted(map(str, strange))[0]} are not known")
         return sum(kind == "full_attention" for kind in kinds)
     every = _whole(config, "full_attention_interval")
     return layers // every if every else layers

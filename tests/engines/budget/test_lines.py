@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkop.engines.budget.budget import budget, indexer_workspace
-from sparkop.engines.budget.checkpoint import Checkpoint, known, summarise
+from sparkop.engines.budget.checkpoint import Checkpoint, known, read_checkpoint, summarise
 from sparkop.engines.budget.lines import Basis, Budget, Line, Part, Where
 from sparkop.engines.budget.machine import SPARK_TOTAL, NodeMemory
 from sparkop.engines.budget.shape import shape_of
+from sparkop.engines.rules import check
 from tests.engines.budget.models import checkpoint, document
 from tests.engines.specs import RECIPE_A, RECIPE_B, spec
 
@@ -224,6 +225,36 @@ def test_slots_and_cache_stay_in_their_share(fraction: float) -> None:
     )
     share = fraction * (SPARK_TOTAL - line(found, Part.SYSTEM).size)
     assert found.pool.size + found.slots.size <= max(0, share - loaded) + 1
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.floats(allow_nan=True),
+    st.text(max_size=3),
+    st.lists(st.integers(-1, 3), max_size=3),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+)
+CONFIGURATIONS = ("deepseek-v4.1-flash", "qwen3.8-flash-next", "grouped-query", "latent", "sliding")
+
+
+@given(st.sampled_from(CONFIGURATIONS), st.data())
+def test_any_configuration_gives_a_budget_or_a_reason(name: str, data: st.DataObject) -> None:
+    """status reads whatever lies on a node: a strange one must not break it."""
+    config = dict(document(name)["config"])
+    inner = dict(config.get("text_config") or config)
+    for key in data.draw(st.lists(st.sampled_from(sorted(inner)), min_size=1, max_size=3, unique=True)):
+        inner[key] = data.draw(JUNK)
+    changed = config | {"text_config": inner} if "text_config" in config else inner
+    recipe = data.draw(st.sampled_from([RECIPE_A, RECIPE_B, "lab"]))
+    try:
+        read = read_checkpoint("owner/model", changed, (), "a test")
+    except ValueError:
+        return
+    made_of = budget(spec(recipe), read)
+    assert made_of is not None
+    check(spec(recipe), budget=made_of)
 
 
 def test_configuration_fixture_is_the_shipped_one() -> None:
