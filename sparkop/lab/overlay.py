@@ -39,7 +39,9 @@ def write(paths: LabPaths, engines: Mapping[str, Overlay]) -> None:
     endpoint = {"endpoint": hub_endpoint()}
     _write(paths.root / "overlay.yaml", {"weights": endpoint})
     for name, own in engines.items():
-        _write(paths.root / f"overlay-{name}.yaml", {**own, "weights": {**own.get("weights", {}), **endpoint}})
+        _write(
+            paths.root / f"overlay-{name}.yaml", {**own, "weights": {**own.get("weights", {}), **endpoint}}
+        )
 
 
 def _write(file: Path, content: Overlay) -> None:
