@@ -1,4 +1,4 @@
-"""The commands of a user's day on real sshd, Docker, registry and hub, with the stand-in engine (S2, S3, S7)."""
+"""The commands of a user's day on real sshd, Docker, registry and hub, with the stand-in engine."""
 
 from __future__ import annotations
 
