@@ -78,7 +78,10 @@ def opencode_settings(profile: Profile) -> dict[str, Any]:
 
 def continue_settings(profile: Profile) -> dict[str, Any]:
     """Continue's config.yaml. Its secrets come from ~/.continue/.env or from its hub."""
-    options = {"contextLength": profile.context, "maxTokens": profile.max_output}
+    longest = profile.max_output
+    if longest is not None and profile.context is not None:
+        longest = min(longest, profile.context // 2)  # Continue takes it off the room for the prompt
+    options = {"contextLength": profile.context, "maxTokens": longest}
     model: dict[str, Any] = {
         "name": profile.title,
         "provider": "openai",

@@ -80,6 +80,11 @@ def plan_connect(profile: Profile, folder: Path) -> PiPlan:
     return PiPlan(folder, profile.provider, profile.model, changes, bases)
 
 
+def texts_of(plan: PiPlan) -> dict[str, str | None]:
+    """The files as they are."""
+    return _texts({name: change.before for name, change in plan.changes.items()})
+
+
 def connect(plan: PiPlan) -> list[Path]:
     """Write what differs. Returns the backups. The record is written first: whatever interrupts this, undo
     and a second run find their way."""

@@ -14,12 +14,15 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.resources.base import Resource
+from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.group import age, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import same
 from sparkop.resources.trip import ADVICE
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import CONTROLLER
 
 State = Literal["ok", "differs", "unknown"]
 
@@ -105,11 +108,11 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     desired, observed = reading.desired, reading.observed
     spec = desired.spec
     head = desired.nodes.get(desired.head)
-    kinds = [resource.kind for resource in resources]
+    kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     return Status(
         cluster=spec.name,
         state="unknown" if plan.unknown else "ok" if plan.converged else "differs",
-        nodes=tuple(_node(node.name, reading, plan, kinds) for node in spec.nodes),
+        nodes=(*(_node(node.name, reading, plan, kinds) for node in spec.nodes), *_controller(spec, plan)),
         ranks=_ranks(reading),
         endpoint=str(observed.endpoint.serving),
         endpoint_detail=observed.endpoint.detail,
@@ -148,6 +151,14 @@ def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStat
         memory_total=document.memory.total if document.memory else None,
         memory_available=document.memory.available if document.memory else None,
     )
+
+
+def _controller(spec: ClusterSpec, plan: Plan) -> tuple[NodeStatus, ...]:
+    """A row for the machine that runs sparkop, when the spec lists clients on it."""
+    if not spec.clients.connect:
+        return ()
+    found = _resource(CLIENTS, CONTROLLER, plan)
+    return (NodeStatus(CONTROLLER, found.state, resources=(found,)),)
 
 
 def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sparkop.resources.api_key import ApiKey
 from sparkop.resources.base import Resource
+from sparkop.resources.clients import Clients
 from sparkop.resources.disk import Disk
 from sparkop.resources.endpoint import Endpoint
 from sparkop.resources.exl3_plan import Exl3Plan
@@ -35,6 +36,7 @@ RESOURCES: tuple[Resource, ...] = (
     HumanIntent(),
     Ranks(),
     Endpoint(),
+    Clients(),
 )
 
 STANDS_ON: Mapping[str, tuple[str, ...]] = {
@@ -50,6 +52,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "memguard": ("prerequisites", "state", "image", "foreign"),
     "trip": ("state",),
     "intent": ("state",),
+    "clients": (),
 }
 """Kind -> kinds that must be right before it, on the same node. Ranks and endpoint stand on everything, on
 all nodes."""

@@ -14,6 +14,12 @@ Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 class ClientsSpec(SpecModel):
     """What a client of the API needs to know. `sparkop connect pi` writes it into Pi's configuration."""
 
+    connect: tuple[Literal["pi"], ...] = Field(
+        default=(),
+        description="Clients on the machine that runs sparkop that diff observes and apply keeps in step, as "
+        "`sparkop connect` sets them up. A client is never installed by apply.",
+        json_schema_extra=about(example="[pi]"),
+    )
     provider: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$",

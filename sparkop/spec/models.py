@@ -10,7 +10,7 @@ from sparkop.spec.base import SpecModel, about, refusal
 from sparkop.spec.clients import ClientsSpec
 from sparkop.spec.engines import EngineSpec
 from sparkop.spec.memory import MemorySpec
-from sparkop.spec.nodes import FabricSpec, NodeSpec
+from sparkop.spec.nodes import CONTROLLER, FabricSpec, NodeSpec
 from sparkop.spec.quantities import ByteSize, Duration
 from sparkop.spec.text import FilePath, Glob, Port
 
@@ -294,6 +294,10 @@ class ClusterSpec(SpecModel):
     def _names(self) -> ClusterSpec:
         names: set[str] = set()
         for index, node in enumerate(self.nodes):
+            if node.name == CONTROLLER:
+                raise refusal(
+                    f"{CONTROLLER} is what plans call the machine that runs sparkop", "nodes", index, "name"
+                )
             if node.name in names:
                 raise refusal(f"two nodes have the name {node.name}", "nodes", index, "name")
             names.add(node.name)

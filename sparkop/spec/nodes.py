@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError, core_schema
 from sparkop.spec.base import SpecModel, about
 from sparkop.spec.text import FilePath, Port
 
+CONTROLLER = "controller"
+"""What plans call the machine that runs sparkop; no node has this name."""
 _SSH_TEXT = re.compile(
     r"\A(?:(?P<user>[A-Za-z_][\w.-]*)@)?"
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][\w.-]*))"
