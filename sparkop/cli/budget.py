@@ -94,13 +94,11 @@ def _loaded(
     """The spec, and where to read from. Nodes are reached only where that is asked for or nothing else is."""
     from sparkop.engines.budget.checkpoint import known
 
-    if origin != "nodes":
+    if origin in ("auto", "known"):
         loaded = load_spec(spec, overlays, sets)
-        if origin != "auto":
-            return loaded, origin
-        if known(loaded.spec.weights.repository):
+        if origin == "known" or known(loaded.spec.weights.repository):
             return loaded, "known"
-    return reach_spec(spec, overlays, sets)[0], "nodes"
+    return reach_spec(spec, overlays, sets)[0], "hub" if origin == "hub" else "nodes"
 
 
 def _checked(loaded: LoadedSpec, read: Sources) -> Checked:

@@ -33,7 +33,7 @@ def command(
     refuse_unsafe(loaded)
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts, deep=deep)
-    refuse(loaded.spec, reading.desired)
+        refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
     show_plan(plan, output)
     if plan.unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from sparkop.engines.budget.checkpoint import (
     summarise,
 )
 from sparkop.engines.budget.machine import NodeMemory
-from sparkop.errors import BlockedError, SpecError, UnreachableError
+from sparkop.errors import BlockedError, SparkopError, SpecError, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.nodes import readable_nodes
@@ -95,6 +96,21 @@ def read_nodes(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Sources:
         cause=reason,
         remedy="download the weights first (sparkop download), or ask the hub: --from hub",
     )
+
+
+def at_hand(spec: ClusterSpec, head: ReadableHost) -> Checkpoint | None:
+    """The shipped numbers, else the configuration that lies on the head (no headers are read: it takes one
+    small file); None when there is neither."""
+    shipped = known(spec.weights.repository)
+    if shipped is not None:
+        return shipped
+    try:
+        content = head.read_file(f"{checkpoint_directory(spec, spec.head, head)}/config.json")
+        return read_checkpoint(
+            spec.weights.repository, json.loads(content or b""), (), "the head's config.json"
+        )
+    except (SparkopError, OSError, ValueError):
+        return None
 
 
 def _checkpoint(

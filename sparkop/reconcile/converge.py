@@ -70,7 +70,6 @@ def converge(
     agreed = frozenset(word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given)
     run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
     reading, plan = run.look()
-    refuse(spec, reading.desired)
     if not plan.operations:
         run.refuse(plan)
         return Converged(reading, 0)
@@ -116,6 +115,7 @@ class _Run:
         reading = observe(
             self.spec, self.hosts, agreed=self.agreed, clock=self.clock, resources=self.resources
         )
+        refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
         plan = reconcile(
             reading.desired, reading.observed, reading.history, self.clock.time(), self.resources
         )

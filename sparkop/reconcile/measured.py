@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from sparkop.engines.budget.budget import budget
-from sparkop.engines.budget.checkpoint import Checkpoint, known, read_checkpoint
 from sparkop.engines.budget.lines import Budget
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
-from sparkop.reconcile.checkpoint import checkpoint_directory
+from sparkop.reconcile.checkpoint import at_hand
 from sparkop.reconcile.observe import Reading
 from sparkop.serving.canary import Serving
-from sparkop.spec.models import ClusterSpec
 
 TOLERATED = 0.05
 """Of the budget's pool; of a node's memory."""
@@ -44,23 +41,12 @@ def measure(reading: Reading, hosts: Mapping[str, ReadableHost]) -> tuple[Measur
     if reading.observed.endpoint.serving is not Serving.READY or not reading.desired.ranks:
         return ()
     head = hosts[spec.head.name]
-    checkpoint = known(spec.weights.repository) or _from_head(spec, head)
+    checkpoint = at_hand(spec, head)
     made = budget(spec, checkpoint, _memory(reading)) if checkpoint else None
     if made is None:
         return ()
     pool = _pool(reading, head, made)
     return (*([pool] if pool else []), *_free(reading, made))
-
-
-def _from_head(spec: ClusterSpec, head: ReadableHost) -> Checkpoint | None:
-    """The configuration of a model that is not shipped; enough for the pool."""
-    try:
-        content = head.read_file(f"{checkpoint_directory(spec, spec.head, head)}/config.json")
-        return read_checkpoint(
-            spec.weights.repository, json.loads(content or b""), (), "the head's config.json"
-        )
-    except (SparkopError, OSError, ValueError):
-        return None
 
 
 def _memory(reading: Reading) -> dict[str, NodeMemory]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from sparkop.engines.budget.budget import budget
+from sparkop.engines.budget.machine import NodeMemory
 from sparkop.engines.rules import Finding, check
 from sparkop.errors import SpecError
+from sparkop.hosts.base import ReadableHost
+from sparkop.reconcile.checkpoint import at_hand
 from sparkop.resources.desired import Desired
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.tree import show_path
 
 
-def refuse(spec: ClusterSpec, desired: Desired) -> None:
-    """Raise SpecError (65) for what the rules refuse on the facts of the nodes that answered."""
+def refuse(spec: ClusterSpec, desired: Desired, head: ReadableHost) -> None:
+    """Raise SpecError (65) for what the rules refuse on the facts of the nodes that answered.
+
+    The budget is that of the shipped numbers, else of the configuration on the head.
+    """
     facts = [node.facts for node in desired.nodes.values() if node.facts is not None]
-    refused = [finding for finding in check(spec, facts) if finding.refuses]
+    memory = {fact.name: NodeMemory(fact.memory_total) for fact in facts if fact.memory_total is not None}
+    checkpoint = at_hand(spec, head) if spec.head.name in desired.nodes else None
+    made = budget(spec, checkpoint, memory)
+    refused = [finding for finding in check(spec, facts, made) if finding.refuses]
     if not refused:
         return
     first = refused[0]

@@ -13,6 +13,7 @@ from sparkop.engines.budget.machine import NodeMemory
 from sparkop.errors import SpecError
 from sparkop.reconcile.measured import Measured, measure
 from sparkop.reconcile.status import status_of, with_measured
+from sparkop.resources.events import Event
 from sparkop.views.status import show_status
 from tests.engines.budget.models import document
 from tests.reconcile.simulation import GIB, Cluster
@@ -59,6 +60,7 @@ def test_last_line_counts() -> None:
     assert figures(cluster)["KV cache spark-1"].real == TOKENS
 
 
+IGNORED = [{"id": "budget.memory", "reason": "only to make a cluster of it"}]
 RECIPE_B: dict[str, Any] = {
     "weights": {"repository": "RadixArk/Qwen3.8-Flash-Next-NVFP4", "path": "~/models/model"},
     "engine": {
@@ -156,4 +158,32 @@ def test_apply_is_refused_on_what_the_nodes_are() -> None:
     assert refused.value.exit_code == 65
     assert "budget." in f"{refused.value} {refused.value.detail}"
     assert cluster.shape() == before
+    assert cluster.started == []
+
+
+def test_apply_is_refused_by_the_configuration_on_the_head() -> None:
+    """A model that sparkop ships no numbers of: a cache larger than the node is not tried."""
+    cluster = serving()
+    started = len(cluster.started)
+    cluster.spec = serving(memory={"kvCache": "200 GB"}, rules={"override": IGNORED}).spec.model_copy(
+        update={"rules": cluster.spec.rules}
+    )
+    with pytest.raises(SpecError, match=r"budget\.memory"):
+        cluster.apply()
+    assert len(cluster.started) == started
+
+
+def test_a_first_apply_is_refused_once_the_configuration_was_downloaded() -> None:
+    """Nothing is known of the model before; the ranks still do not start."""
+    cluster = Cluster.make(memory={"kvCache": "200 GB"})
+    config = json.dumps(document("grouped-query")["config"]).encode()
+
+    def arrived(event: Event) -> None:
+        node = cluster.node("spark-1")
+        if node.checkpoint:
+            node.files[f"{node.home}/models/model/config.json"] = (config, 0o644)
+
+    with pytest.raises(SpecError, match=r"budget\.memory"):
+        cluster.apply(emit=arrived)
+    assert cluster.node("spark-1").checkpoint
     assert cluster.started == []
