@@ -148,9 +148,22 @@ def tool(name: str, keys: list[str]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def identifier(rng: random.Random) -> str:
+    """A name as programmers make them."""
+    return "_".join(rng.choice(WORDS) for _ in range(rng.randint(1, 2))).lower()
+
+
 def other_tools(rng: random.Random, most: int) -> list[dict[str, Any]]:
-    names = rng.sample(OTHER_TOOLS, rng.randint(0, most))
-    return [tool(name, rng.sample(OTHER_KEYS, rng.randint(0, 3))) for name in names]
+    """Tools that have nothing to do with the weather; half of them have made-up names."""
+    tools = []
+    for known in rng.sample(OTHER_TOOLS, rng.randint(0, most)):
+        made_up = rng.random() < 0.5
+        keys = [
+            identifier(rng) if rng.random() < 0.5 else rng.choice(OTHER_KEYS)
+            for _ in range(rng.randint(0, 4))
+        ]
+        tools.append(tool(identifier(rng) if made_up else known, keys))
+    return tools
 
 
 def user(text: str) -> Message:
@@ -170,7 +183,7 @@ def preceded(text: str, rng: random.Random) -> str:
 def plain(texts: list[str], answer: str) -> Callable[[random.Random], Case]:
     def make(rng: random.Random) -> Case:
         text = spoken(rng.choice(texts), rng)
-        return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.4 else [], answer)
+        return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.5 else [], answer)
 
     return make
 
@@ -179,7 +192,7 @@ def product(rng: random.Random) -> Case:
     text = spoken(rng.choice(PHRASES["products"]), rng)
     if rng.random() < 0.6:
         text += " " + spoken(rng.choice(PHRASES["product_tails"]), rng)
-    return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.4 else [], PRODUCT)
+    return Case([user(preceded(text, rng))], other_tools(rng, 6) if rng.random() < 0.5 else [], PRODUCT)
 
 
 def other_product(rng: random.Random) -> Case:
@@ -258,7 +271,7 @@ def tool_answer(rng: random.Random) -> Case:
 
 
 def fallback(rng: random.Random) -> Case:
-    return Case([user(phrase(rng))], other_tools(rng, 6) if rng.random() < 0.4 else [], FALLBACK)
+    return Case([user(phrase(rng))], other_tools(rng, 6) if rng.random() < 0.5 else [], FALLBACK)
 
 
 MAKERS: tuple[tuple[float, Callable[[random.Random], Case]], ...] = (
