@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkop.hosts.base import HttpResponse, ReadableHost
-from sparkop.serving.loop import LoopWatch
+from sparkop.serving.loop import LoopWatch, cycle
 from sparkop.serving.stream import (
     Message,
     StreamError,
     error_of,
     events,
     finish_of,
+    has_text,
     pieces,
     usage_of,
 )
@@ -25,7 +26,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MOST_CHARACTERS = 4_000_000
 """Nothing is asked to be short, but reading ends here: about a million tokens."""
-SHOWN = 400
+SHOWN = 240
 """Characters of an answer that a report shows."""
 
 
@@ -82,7 +83,7 @@ class Answer:
         parts += [f"{call.name}({call.arguments})" for call in self.message.calls.values()]
         text = " ".join(" ".join(parts).split())
         shown = text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
-        return shown + (f" [{self.error}]" if self.error else "") or "nothing"
+        return (shown or "nothing") + (f" [{self.error}]" if self.error else "")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ class Api:
             answer.message.add_event(event)
             answer.usage.update(usage_of(event))
             answer.finish = finish_of(event) or answer.finish
-            if found:
+            # A first token may have no text of its own (half a character, a control token).
+            if found or (limits.first_token and has_text(event)):
                 answer.arrivals.append(now)
                 if limits.first_token:
                     return
@@ -182,6 +184,9 @@ class Api:
             return
         answer.error = error_of(document) or ""
         answer.message.add_event(document)
+        answer.loop = cycle(answer.message.content) or cycle(answer.message.reasoning)
+        if answer.loop is not None:
+            answer.error = f"{answer.loop!r} again and again"
         answer.usage = usage_of(document)
         answer.finish = finish_of(document)
         answer.done = True

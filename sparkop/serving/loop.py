@@ -41,6 +41,7 @@ def cycle(text: str) -> str | None:
     end = text[-SAME_CHARACTER:]
     if len(end) == SAME_CHARACTER and len(set(end)) == 1:
         return end[0]
+    text = text[-CYCLED:]
     if len(text) < CYCLED:
         return None
     for length in range(1, LONGEST_CYCLE + 1):

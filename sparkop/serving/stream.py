@@ -79,6 +79,11 @@ def pieces(event: Mapping[str, Any]) -> list[Piece]:
     return [piece for piece in found if piece.text]
 
 
+def has_text(event: Mapping[str, Any]) -> bool:
+    """Whether this is a chunk of a completion, which stands for tokens even where its text is empty."""
+    return any(isinstance(choice.get("text"), str) for choice in _mappings(event.get("choices")))
+
+
 def finish_of(event: Mapping[str, Any]) -> str | None:
     """Why the answer ended, where this chunk or answer says so."""
     for choice in _mappings(event.get("choices")):
