@@ -14,6 +14,7 @@ from sparkop.engines.render import engine_of
 from sparkop.errors import ExitCode, SparkopError, UsageError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.hosts.rails import Rail, rails
 from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
 from sparkop.resources.checks import CHECKS
@@ -66,6 +67,10 @@ class Report:
     seconds: float = 0.0
     desired: Desired | None = None
     documents: Mapping[str, Document] = field(default_factory=dict)
+
+    def rails(self, node: str) -> tuple[Rail, ...]:
+        """The usable rails of a node that was read."""
+        return rails(self.documents[node])
 
     def count(self, state: State) -> int:
         """Checks on nodes that ended so."""

@@ -119,10 +119,10 @@ def _table(report: Report) -> Table:
 
 
 def summary(report: Report) -> Text:
-    """``34 ok, 1 warning, 0 failed, 2 unknown in 1.2 s``."""
+    """``34 ok, 1 warned, 0 failed, 2 unknown in 1.2 s``."""
     line = Text.assemble(
         (f"{report.count(State.OK)} ok", "green"),
-        f", {report.count(State.WARN)} warnings, ",
+        f", {report.count(State.WARN)} warned, ",
         (f"{report.count(State.FAIL)} failed", "bold red" if report.count(State.FAIL) else ""),
         f", {report.count(State.UNKNOWN)} unknown",
     )

@@ -147,7 +147,7 @@ def _facts_known(look: Look) -> Iterator[Finding]:
     node = look.desired.nodes.get(look.name)
     fabric = node.facts.fabric if node and node.facts else None
     if fabric is None:
-        yield unknown("its place on the fabric is not known: see rdma.active and fabric.ipv4")
+        yield unknown("no address for the ranks", "mend what rdma.active or fabric.ipv4 say")
         return
     gid = "left unset" if fabric.gid_index is None else str(fabric.gid_index)
     yield ok(

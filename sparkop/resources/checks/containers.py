@@ -28,7 +28,9 @@ def _access(look: Look) -> Iterator[Finding]:
         return
     user = document.machine.user if document.machine else "$USER"
     if "permission denied" not in reason.lower():
-        yield Finding(State.FAIL, f"Docker: {reason}", remedy="sudo systemctl status docker", error=True)
+        told = "there is no /var/run/docker.sock" if reason.startswith("FileNotFoundError") else reason
+        remedy = "sudo systemctl start docker; systemctl status docker says why it ended"
+        yield Finding(State.FAIL, f"Docker: {told}", remedy=remedy, error=True)
         return
     pending = document.machine is not None and "docker" in document.machine.pending_groups
     yield fail(

@@ -70,7 +70,7 @@ def _available(look: Look) -> Iterator[Finding]:
 
 
 def _needed(look: Look) -> tuple[int, int]:
-    """Bytes that a rank takes at its worst moment, with what must be left; and how far the figure may be out."""
+    """Bytes that a rank takes at its worst moment, with what must be left; and how far that may be out."""
     guard = look.spec.memory.guard
     floor = int(guard.action_floor if guard.enabled else guard.hard_floor)
     memory = look.document.memory
@@ -170,7 +170,7 @@ CHECKS = (
     Check(
         "memory.available",
         "MemAvailable, MemFree, page cache, largest processes",
-        "less than the budget of a rank and the guard's floor: fail (warn within the doubt of its estimates); "
+        "less than the budget of a rank and the guard's floor: fail (warn where its estimates may be out); "
         "only the page cache is in the way: warn",
         TABLE,
         _available,

@@ -50,6 +50,15 @@ def _active(look: Look) -> Iterator[Finding]:
             f"{_down(look.document)}; check cable and addresses, or lower fabric.rails",
         )
         return
+    for device in _devices(look.document):
+        interface = _interface_of(look.document, device)
+        if device.state != "ACTIVE" and interface is not None and (held := _ipv4_of(interface)):
+            yield warn(
+                device.name,
+                f"{device.state}, with {held} on {interface.name}",
+                "ACTIVE: the group runs with less bandwidth",
+                _mend_half(look.document, device),
+            )
     yield ok(f"ACTIVE: {', '.join(up)}")
 
 
@@ -73,7 +82,11 @@ def _no_device(document: Document) -> Finding:
 
 def _switched_off(interface: Interface) -> bool:
     """Set down by someone: an address is still on it, and the kernel tells no carrier."""
-    return interface.carrier is None and any(":" not in address for address in interface.addresses)
+    return interface.carrier is None and _ipv4_of(interface) is not None
+
+
+def _ipv4_of(interface: Interface) -> str | None:
+    return next((address for address in interface.addresses if ":" not in address), None)
 
 
 def _devices(document: Document) -> tuple[Device, ...]:
@@ -90,8 +103,13 @@ def _interface(document: Document, name: str) -> Interface | None:
 
 
 def _down(document: Document) -> str:
-    down = [device.name for device in _devices(document) if device.state != "ACTIVE"]
-    return f"{', '.join(down)} not active" if down else "all devices active, but some have no IPv4 address"
+    down = sorted((d for d in _devices(document) if d.state != "ACTIVE"), key=lambda d: d.name.casefold())
+    meant = [d for d in down if (i := _interface_of(document, d)) and _ipv4_of(i)] or down
+    return (
+        f"{', '.join(d.name for d in meant)} not active"
+        if down
+        else "all devices active, but some have no IPv4 address"
+    )
 
 
 def _pair(look: Look) -> Iterator[Finding]:
