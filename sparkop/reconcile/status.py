@@ -13,6 +13,7 @@ from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
+from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
@@ -101,6 +102,8 @@ class Status:
     overrides: tuple[OverrideStatus, ...] = ()
     measured: tuple[Measured, ...] = ()
     """The engine's own figures beside the budget's, where they were asked for."""
+    speeds: Speeds | None = None
+    """What ``sparkop bench`` measured last."""
 
 
 def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
@@ -122,6 +125,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         stopped_by_human=reading.history.intent.stopped,
         warnings=plan.warnings,
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
+        speeds=speeds_in(spec, observed.documents.get(desired.head)),
     )
 
 

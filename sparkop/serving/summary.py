@@ -55,9 +55,9 @@ def rows(document: Mapping[str, Any]) -> list[Row]:
     for each in document.get("ctx") or ():
         size = f"{each['target_tokens']:,}"
         found.append(
-            _row(f"context {size}, prefill", 1, [each], [each], "prefill_tok_s", None, _recalled(each))
+            _row(f"context {size} prefill", 1, [each], [each], "prefill_tok_s", None, _recalled(each))
         )
-        found.append(_row(f"context {size}, decode", 1, [each], [each], "decode_tok_s", None))
+        found.append(_row(f"context {size} decode", 1, [each], [each], "decode_tok_s", None))
     return found
 
 

@@ -19,7 +19,7 @@ from sparkop.views.documents import document
 
 _BAR = 20
 """Characters of the longest bar."""
-_WIDE = 130
+_WIDE = 140
 """Columns that the whole table takes; a narrower terminal gets no bars and no ranges."""
 
 

@@ -49,7 +49,7 @@ def draw(measured: Mapping[str, Any], path: Path) -> None:
 
 def _prefill(axes: Axes, found: list[Row]) -> None:
     found = [row for row in found if row.each]
-    names = [row.name.removeprefix("prefill ").removesuffix(", prefill") for row in found]
+    names = [row.name.removeprefix("prefill ").removesuffix(" prefill") for row in found]
     medians = [statistics.median(row.each) for row in found]
     low = [m - min(row.each) for m, row in zip(medians, found, strict=True)]
     high = [max(row.each) - m for m, row in zip(medians, found, strict=True)]

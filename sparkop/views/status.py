@@ -8,6 +8,7 @@ from rich.text import Text
 from sparkop.reconcile.converge import Converged
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.speeds import Speeds
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
 from sparkop.views.console import out, print_json, talk
@@ -33,6 +34,8 @@ def show_status(status: Status, output: str = "text") -> None:
             console.print(line)
     for each in status.measured:
         console.print(_beside(each))
+    if status.speeds is not None:
+        console.print(_speeds(status.speeds))
     for override in status.overrides:
         console.print(
             Text.assemble(("rule set aside: ", "yellow"), (override.rule, "bold"), f" ({override.reason})")
@@ -57,6 +60,14 @@ def _beside(each: Measured) -> Text:
     tell = bytes_text if each.unit == "bytes" else "{:,.0f} tokens".format
     line = Text.assemble((f"{each.node}: ", "bold"), f"{each.what} {tell(each.real)}")
     return line.append(f", budget {tell(each.budget)} ({each.source})", style="dim")
+
+
+def _speeds(speeds: Speeds) -> Text:
+    """``measured on 2026-11-30: prefill 8192 2,050, code/1 40.1, code/2 60.2 tok/s``."""
+    figures = [f"prefill {size} {rate:,.0f}" for size, rate in speeds.prefill.items()]
+    figures += [f"{name} {rate:,.1f}" for name, rate in speeds.decode.items()]
+    line = Text.assemble((f"measured on {speeds.at[:10]}: ", "bold"), ", ".join(figures), " tok/s")
+    return line if speeds.current else line.append(" (with another configuration)", style="yellow")
 
 
 def _endpoint_style(status: Status) -> str:
