@@ -50,6 +50,22 @@ def _cpus(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
             )
 
 
+def _memlock(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    container = spec.engine.container
+    rdma = len(spec.nodes) > 1 and container.gpus and spec.engine.nccl.infiniband is not False
+    if rdma and container.ulimits.get("memlock") != -1:
+        given = container.ulimits.get("memlock", "Docker's default")
+        yield Breach(("engine", "container", "ulimits"), f"memlock is {given}")
+
+
+def _shared_memory(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    container = spec.engine.container
+    least = 160 << 20
+    if container.ipc != "host" and derived.tensor_parallel(spec) > 1 and (container.shm or 64 << 20) < least:
+        given = container.shm or "Docker's 64 MiB"
+        yield Breach(("engine", "container", "shm"), f"the shared memory is {given}")
+
+
 RULES = (
     Rule(
         id="key.in-arguments",
@@ -93,6 +109,24 @@ RULES = (
         source="docker run --cpuset-cpus",
         remedy="name CPUs of this machine, or pin nothing with an empty text",
         find=_cpus,
+    ),
+    Rule(
+        id="container.memlock",
+        applies_to="every engine, several nodes with RDMA",
+        reason="RDMA can't register memory under a limit, and NCCL ends or falls back to TCP",
+        source="both recipes; ibv_reg_mr",
+        remedy="engine.container.ulimits of {memlock: -1}",
+        find=_memlock,
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="container.shm",
+        applies_to="every engine, several shards",
+        reason="the ranks pass messages through it, and vLLM ends with less than 160 MiB",
+        source="vLLM 0.32, seen with two ranks",
+        remedy="engine.container.shm of 1 GiB, or engine.container.ipc of host",
+        find=_shared_memory,
+        severity=Severity.WARNING,
     ),
     Rule(
         id="api.exposure",

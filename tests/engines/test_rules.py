@@ -114,6 +114,22 @@ def test_open_api_is_a_warning() -> None:
     assert check(spec(RECIPE_B, {"api.bind": "127.0.0.1"})) == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "changes", "words"),
+    [
+        ("container.memlock", {"engine.container.ulimits": {}}, "Docker's default"),
+        ("container.memlock", {"engine.container.ulimits": {"memlock": 65536}}, "65536"),
+        ("container.shm", {"engine.container.ipc": "private", "engine.container.shm": None}, "64 MiB"),
+    ],
+)
+def test_container_that_the_ranks_can_not_work_in(rule: str, changes: dict[str, Any], words: str) -> None:
+    """Said before the start that would end with it, minutes later."""
+    (finding,) = check(spec(RECIPE_A, changes))
+    assert (finding.rule.id, finding.rule.severity) == (rule, Severity.WARNING)
+    assert words in finding.observed
+    assert not [each for each in check(spec(RECIPE_A, changes, nodes=1)) if each.rule.id == rule]
+
+
 def test_cpus_that_a_node_has_not_are_refused_once_it_was_read() -> None:
     cluster = spec(RECIPE_B)
     facts = [
