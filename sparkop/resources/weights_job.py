@@ -12,7 +12,7 @@ from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.weights_files import Checkpoint, job_file, job_place, search_places
-from sparkop.resources.weights_follow import Status, follow, progress_text
+from sparkop.resources.weights_follow import Status, follow, progress_text, read_status
 from sparkop.resources.weights_program import call, failure
 from sparkop.spec.nodes import NodeSpec
 
@@ -21,6 +21,8 @@ PEER_STREAMS = 2
 """Over a trusted fabric: more gain nothing, the receiver's hash is the limit."""
 SSH_STREAMS = 4
 """One ssh connection is one core of encryption on each side."""
+SOURCE_SILENT = 10.0
+"""Seconds without a byte after which the node that is copied from is looked at."""
 RESTARTS = 5
 """Times that a process which vanished is started again within one operation."""
 
@@ -46,19 +48,45 @@ def run_job(operation: Operation, context: Context) -> None:
         _start(context, node, {**request, **_sources(operation, context)}, identity)
         return True
 
+    watch = _SourceWatch(operation, context)
+
+    def tell(status: Status) -> None:
+        _tell(context, status)
+        watch.look(status)
+
     status = follow(
         context.host(node),
         state,
         identity,
         clock=context.clock,
         stopped=context.stop.is_set,
-        tell=lambda status: _tell(context, status),
+        tell=tell,
         revive=revive,
     )
     for problem in status.get("problems") or ():
         context.log(str(problem), node)
     end_of(node, status)
     _tell(context, status)
+
+
+class _SourceWatch:
+    """Looks at the node that is copied from when nothing comes any more: it may be gone."""
+
+    def __init__(self, operation: Operation, context: Context) -> None:
+        self._source = str(operation.parameters.get("from") or "")
+        self._context = context
+        self._received = -1
+        self._since = context.clock.monotonic()
+
+    def look(self, status: Status) -> None:
+        """Raises UnreachableError when the source does not answer."""
+        received = int((status.get("bytes") or {}).get("received", 0))
+        now = self._context.clock.monotonic()
+        if received != self._received:
+            self._received, self._since = received, now
+        elif self._source and now - self._since > SOURCE_SILENT:
+            read_status(self._context.host(self._source), self._context.desired.nodes[self._source].state)
+            self._since = now
 
 
 def _job(operation: Operation, context: Context) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.node.power import Machine, PowerCut
 
 BLOCK = 8
 DATA = bytes(range(1, 60))
-MANY = settings(deadline=None, max_examples=60)
+MANY = settings(deadline=None, max_examples=40)
 
 
 def through_cuts(folder: Path, dice: random.Random, cuts: list[int], work: Callable[[], None]) -> None:
@@ -87,7 +87,7 @@ WHOLE = File("x", len(DATA), sha256(DATA))
 
 
 def test_fetching_survives_a_cut_at_every_effect() -> None:
-    for seed in range(6):
+    for seed in range(2):
         every_effect(lambda folder: fetching(folder, WHOLE), random.Random(seed))
 
 
@@ -134,7 +134,7 @@ def rebuilding(folder: Path, *, keep: bool = False) -> Callable[[], None]:
 
 
 def test_rebuilding_survives_a_cut_at_every_effect() -> None:
-    for seed in range(6):
+    for seed in range(2):
         every_effect(rebuilding, random.Random(seed))
 
 

@@ -22,9 +22,9 @@ from .hashing import CHUNK
 from .http import Body, Client, ExpiredError, Reader, RetryError
 from .status import Status
 
-SPAN = 8
+SPAN = 16
 """Blocks asked for by one request, at most."""
-UNCOMMITTED = 3
+UNCOMMITTED = 6
 """Blocks that one stream may be ahead of the disk, the one it reads included: 48 MiB are lost by a kill."""
 ACTIVE = 4
 """Files of several blocks that are open at a time, beside those of one block."""

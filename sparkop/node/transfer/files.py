@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-BLOCK = 16 << 20
+BLOCK = 8 << 20
 """Bytes of a block, the unit that is durable or not."""
 
 _PART = re.compile(r"(.+)\.part\d+")
