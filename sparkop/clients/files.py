@@ -59,19 +59,22 @@ def write(change: Change) -> None:
         raise BlockedError(f"{change.path} can't be written: {error.strerror}") from None
 
 
-def make_folders(path: Path) -> list[Path]:
-    """Make a folder and those above it, for the owner only. Returns those that were not there."""
-    made: list[Path] = []
-    folder = path
-    while not folder.exists():
-        made.append(folder)
-        folder = folder.parent
+def missing_folders(path: Path) -> list[Path]:
+    """The folder and those above it that are not there, the highest first."""
+    missing: list[Path] = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    return list(reversed(missing))
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it, for the owner only."""
     try:
-        for each in reversed(made):
+        for each in missing_folders(path):
             each.mkdir(mode=0o700)
     except OSError as error:
         raise BlockedError(f"{path} can't be made: {error.strerror}") from None
-    return list(reversed(made))
 
 
 def remove_empty(folders: list[Path]) -> None:

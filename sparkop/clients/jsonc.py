@@ -169,8 +169,13 @@ class Document:
         right = text[start:].lstrip(" \t")
         if left.endswith("\n") and right[:1] in ("\n", "\r"):
             text = left.removesuffix("\n").removesuffix("\r") + right
+        elif comma >= 0 and text[start - 1] in " \t[{":
+            text = text[:start] + right
         if comma < 0 and index > 0:
-            before = self._commas.find(",", parent.members[index - 1].value.end, start)
+            previous = parent.members[index - 1].value.end
+            if left[previous:] == ",":  # on the same line
+                return left[:-1] + right
+            before = self._commas.find(",", previous, start)
             text = text[:before] + text[before + 1 :]
         return text
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.clients import pi_files
-from sparkop.clients.files import Change, make_folders, read, remove_empty, write
+from sparkop.clients.files import Change, make_folders, missing_folders, read, remove_empty, write
 from sparkop.clients.jsonc import BrokenTextError
 from sparkop.clients.profile import Profile
 from sparkop.errors import BlockedError
@@ -92,7 +92,9 @@ def connect(plan: PiPlan) -> list[Path]:
         return []
     store = _store(plan.folder, plan.provider)
     old = load_record(plan.folder, plan.provider)
-    made = [*(old.made if old else ()), *map(str, make_folders(store))]
+    writing = [change.path.parent for change in plan.needed if change.after is not None]
+    made = [*(old.made if old else ()), *(str(f) for each in writing for f in missing_folders(each))]
+    make_folders(store)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     backups: list[Path] = []
     kept: dict[str, Kept] = {}
@@ -108,9 +110,9 @@ def connect(plan: PiPlan) -> list[Path]:
         elif change.needed and base_name is not None:
             backups.append(store / base_name)
         kept[name] = Kept(base_name, _digest(change.after))
-        if change.needed and change.after is not None:
-            made += map(str, make_folders(change.path.parent))
     _save_record(store, Record(plan.provider, plan.model, kept, tuple(dict.fromkeys(made))))
+    for folder in writing:
+        make_folders(folder)
     for change in plan.needed:
         write(change)
     return backups
@@ -137,7 +139,7 @@ def undo(plan: PiPlan) -> None:
     heir = next(iter(sorted((plan.folder / "sparkop").glob("*/record.json"))), None)
     other = load_record(plan.folder, heir.parent.name) if heir else None
     if other is None:
-        remove_empty([Path(path) for path in made])
+        remove_empty([plan.folder / "sparkop", *map(Path, made)])
     else:  # folders that we made for all go with the last one
         merged = tuple(dict.fromkeys((*made, *other.made)))
         _save_record(_store(plan.folder, other.provider), replace(other, made=merged))
