@@ -160,7 +160,9 @@ class _Plan:
         needs = [o.key for o in self.operations if after is not None and o.node == after]
         parameters = {"from": source} if source else {}
         self.operations.append(
-            Operation(action, name, KIND, cause, Cost(needed, seconds), tuple(needs), parameters)
+            Operation(
+                action, name, KIND, cause, Cost(needed, seconds), needs=tuple(needs), parameters=parameters
+            )
         )
 
     def _wanted(self) -> str:
