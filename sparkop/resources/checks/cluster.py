@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sparkop.engines.common import image_reference
+from sparkop.engines.common import has_key, image_reference
 from sparkop.engines.rules import Severity
 from sparkop.engines.rules import check as check_rules
 from sparkop.hosts.document import Document, Image
-from sparkop.resources.checks.model import Check, Finding, Look, between_nodes, fail, ok, unknown, warn
+from sparkop.resources.checks.model import Check, Finding, Look, between_nodes, fail, ok, or_ok, unknown, warn
 from sparkop.resources.checks.network import TABLE
 from sparkop.resources.stamped import short_image
 from sparkop.spec.tree import show_path
@@ -40,11 +40,11 @@ def _firmware(document: Document) -> str | None:
 
 
 VERSIONS: dict[str, tuple[Read, str]] = {
-    "GPU driver": (_driver, "sudo apt update && sudo apt full-upgrade on both, then reboot"),
-    "kernel": (_kernel, "sudo apt full-upgrade on both, then reboot"),
-    "Docker": (_docker, "sudo apt install --only-upgrade docker-ce (or docker.io) on both"),
-    "container toolkit": (_toolkit, "sudo apt install --only-upgrade nvidia-container-toolkit on both"),
-    "NIC firmware": (_firmware, "sudo fwupdmgr update on both, then power cycle"),
+    "GPU driver": (_driver, "sudo apt update && sudo apt full-upgrade on all nodes, then reboot"),
+    "kernel": (_kernel, "sudo apt full-upgrade on all nodes, then reboot"),
+    "Docker": (_docker, "sudo apt install --only-upgrade docker-ce (or docker.io) on all nodes"),
+    "container toolkit": (_toolkit, "sudo apt install --only-upgrade nvidia-container-toolkit on all nodes"),
+    "NIC firmware": (_firmware, "sudo fwupdmgr update on all nodes, then power cycle"),
 }
 
 
@@ -61,7 +61,8 @@ def _parity(look: Look) -> Iterator[Finding]:
             yield warn(name, own, f"{other}, as on {first}", remedy)
     yield from _same_image(look)
     yield from _same_weights(look)
-    yield ok(", ".join(same) or "nothing to compare")
+    if same:
+        yield ok(", ".join(same))
 
 
 def _same_image(look: Look) -> Iterator[Finding]:
@@ -120,26 +121,25 @@ def _same_weights(look: Look) -> Iterator[Finding]:
 
 def _rules(look: Look) -> Iterator[Finding]:
     """The limits of engine and model, on the facts of all nodes."""
-    yield from _of_rules(look, lambda rule: rule != EXPOSURE)
+    yield from or_ok(_of_rules(look, lambda rule: rule != EXPOSURE), "no rule objects")
 
 
 def _exposure(look: Look) -> Iterator[Finding]:
-    yield from _of_rules(look, lambda rule: rule == EXPOSURE)
+    bound = f"bound to {look.spec.api.bind}" + (", with a key" if has_key(look.spec) else "")
+    yield from or_ok(_of_rules(look, lambda rule: rule == EXPOSURE), bound)
 
 
 def _of_rules(look: Look, chosen: Callable[[str], bool]) -> Iterator[Finding]:
     facts = [node.facts for node in look.desired.nodes.values() if node.facts is not None]
-    set_aside = []
     for found in check_rules(look.spec, facts or None):
         if not chosen(found.rule.id):
             continue
         if found.override is not None:
-            set_aside.append(f"{found.rule.id} is set aside: {found.override}")
+            yield ok(f"{found.rule.id} is set aside: {found.override}")
             continue
         make = fail if found.rule.severity is Severity.ERROR else warn
         told = f"{show_path(found.path)}: {found.observed}: {found.rule.reason} [{found.rule.id}]"
         yield make("", told, "", found.rule.remedy)
-    yield ok("; ".join(set_aside) or "no rule objects")
 
 
 def _facts_known(look: Look) -> Iterator[Finding]:

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 from sparkop.engines.common import preload_file
 from sparkop.hosts.document import Library
-from sparkop.resources.checks.model import Check, Finding, Look, State, between_nodes, fail, ok, unknown, warn
+from sparkop.resources.checks.model import (
+    Check,
+    Finding,
+    Look,
+    State,
+    between_nodes,
+    fail,
+    ok,
+    or_ok,
+    unknown,
+    warn,
+)
 from sparkop.resources.checks.network import TABLE
 from sparkop.resources.foreign import KIND as FOREIGN
 from sparkop.resources.foreign import Foreign
@@ -27,10 +38,14 @@ def _access(look: Look) -> Iterator[Finding]:
         yield unknown("docker was not read", error=False)
         return
     user = document.machine.user if document.machine else "$USER"
-    if "permission denied" not in reason.lower():
+    if reason.startswith(("FileNotFoundError", "ConnectionRefusedError")):
         told = "there is no /var/run/docker.sock" if reason.startswith("FileNotFoundError") else reason
         remedy = "sudo systemctl start docker; systemctl status docker says why it ended"
         yield Finding(State.FAIL, f"Docker: {told}", remedy=remedy, error=True)
+        return
+    if "permission denied" not in reason.lower():
+        remedy = "sudo systemctl restart docker (running containers end, unless live-restore is set)"
+        yield unknown(f"Docker: {reason}", remedy, error=True)
         return
     pending = document.machine is not None and "docker" in document.machine.pending_groups
     yield fail(
@@ -83,6 +98,10 @@ def _store(look: Look) -> Iterator[Finding]:
 
 
 def _limits(look: Look) -> Iterator[Finding]:
+    yield from or_ok(_missing_limits(look), "memlock and /dev/infiniband")
+
+
+def _missing_limits(look: Look) -> Iterator[Finding]:
     settings, health = look.spec.engine.container, look.document.health
     if not settings.privileged and not any("infiniband" in device for device in settings.devices):
         yield fail(
@@ -106,7 +125,6 @@ def _limits(look: Look) -> Iterator[Finding]:
             "a uverbs device for each RDMA device",
             "sudo modprobe ib_uverbs mlx5_ib",
         )
-    yield ok("memlock and /dev/infiniband")
 
 
 def _wants_rdma(look: Look) -> bool:
@@ -132,6 +150,10 @@ def _on_head(look: Look) -> bool:
 
 
 def _stale(look: Look) -> Iterator[Finding]:
+    yield from or_ok(_left_over(look), "no left-over container")
+
+
+def _left_over(look: Look) -> Iterator[Finding]:
     for each in _blockers(look):
         if not each.resource.startswith(f"{FOREIGN}/port-"):
             yield fail(each.cause.field, each.cause.observed, each.cause.desired, each.remedy)
@@ -152,10 +174,13 @@ def _stale(look: Look) -> Iterator[Finding]:
                 f"ranks 0 to {len(look.spec.nodes) - 1}",
                 "sparkop apply removes it",
             )
-    yield ok("no left-over container")
 
 
 def _nccl_files(look: Look) -> Iterator[Finding]:
+    yield from or_ok(_present_files(look), "no /etc/nccl.conf, no ~/.nccl.conf")
+
+
+def _present_files(look: Look) -> Iterator[Finding]:
     health = look.document.health
     for path, names in ((health.nccl_files if health else None) or {}).items():
         yield warn(
@@ -164,7 +189,6 @@ def _nccl_files(look: Look) -> Iterator[Finding]:
             "absent: it overrides what the spec says",
             f"move it away (sudo mv {path} {path}.off), put what you need under engine.nccl",
         )
-    yield ok("no /etc/nccl.conf, no ~/.nccl.conf")
 
 
 def _staged(look: Look) -> Iterator[Finding]:

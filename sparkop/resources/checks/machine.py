@@ -137,7 +137,9 @@ def _clock(look: Look) -> Iterator[Finding]:
         told = "not " if health and health.synchronised is False else ""
         unsure = health is None or health.synchronised is None
         yield ok("as on the other nodes" + ("" if unsure else f"; the kernel calls it {told}synchronised"))
-    elif _to_blame(look, worst):
+    elif not _to_blame(look, worst):
+        yield ok(f"{worst} is the one that differs")
+    else:
         way = "ahead of" if ahead[worst] > 0 else "behind"
         yield fail(
             "clock",

@@ -8,7 +8,7 @@ from sparkop.engines.budget.budget import budget
 from sparkop.engines.budget.lines import Basis, Part
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.hosts.document import Document
-from sparkop.resources.checks.model import Check, Finding, Look, State, fail, ok, warn
+from sparkop.resources.checks.model import Check, Finding, Look, fail, ok, or_ok, warn
 from sparkop.resources.checks.network import TABLE
 from sparkop.resources.compare import GIB, human_bytes
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
@@ -92,6 +92,10 @@ def _eaters(document: Document) -> str:
 
 
 def _holders(look: Look) -> Iterator[Finding]:
+    yield from or_ok(_foreign_holders(look), "no large process beside the ranks")
+
+
+def _foreign_holders(look: Look) -> Iterator[Finding]:
     health, docker, gpu = look.document.health, look.document.docker, look.document.gpu
     processes = (health.processes if health else None) or ()
     own = {c.id for c in (docker.containers if docker else ()) if CLUSTER in c.labels}
@@ -121,7 +125,6 @@ def _holders(look: Look) -> Iterator[Finding]:
             "none while no rank of ours runs",
             f"end it: kill {user.pid}",
         )
-    yield ok("no large process beside the ranks")
 
 
 def _ranks_run(look: Look) -> bool:
@@ -145,8 +148,7 @@ def _earlyoom(look: Look) -> Iterator[Finding]:
 def _min_free(look: Look) -> Iterator[Finding]:
     health = look.document.health
     value = (health.min_free_bytes if health else None) or 0
-    state = State.WARN if value > RAISED else State.OK
-    if state is State.OK:
+    if value <= RAISED:
         yield ok(human_bytes(value))
     else:
         yield warn(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -44,10 +44,10 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """``enp1s0f0np0.mtu is 1500, should be 9000``; of what is ok, or unknown, the evidence alone."""
+        """``enp1s0f0np0.mtu: 1500, should be 9000``; of what is ok, or unknown, the evidence alone."""
         if not self.field:
             return self.observed
-        return f"{self.field} is {self.observed}" + (f", should be {self.desired}" if self.desired else "")
+        return f"{self.field}: {self.observed}" + (f", should be {self.desired}" if self.desired else "")
 
 
 class Nodes:
@@ -191,6 +191,16 @@ def fail(name: str, observed: str, desired: str, remedy: str, *, holds: bool = T
 
 def warn(name: str, observed: str, desired: str, remedy: str) -> Finding:
     return Finding(State.WARN, observed, name, desired, remedy)
+
+
+def or_ok(found: Iterable[Finding], evidence: str) -> Iterator[Finding]:
+    """What was found, or, when that is nothing, the evidence that all is well."""
+    nothing = True
+    for each in found:
+        nothing = False
+        yield each
+    if nothing:
+        yield ok(evidence)
 
 
 def unknown(reason: str, remedy: str = "", *, error: bool = False) -> Finding:

@@ -18,6 +18,7 @@ from sparkop.resources.checks.model import (
     between_nodes,
     fail,
     ok,
+    or_ok,
     unknown,
     warn,
 )
@@ -291,8 +292,8 @@ def _pings(look: Look, bad: set[str]) -> Iterator[Finding]:
         if small is not None and small.answered:
             yield fail(
                 f"{rail.interface} to {peer}",
-                f"packets of {rail.mtu} bytes get no answer from {other.address}, small ones do",
-                f"packets of {rail.mtu} bytes arrive",
+                f"no answer from {other.address} to packets of {rail.mtu} bytes, but to small ones",
+                "an answer to both",
                 f"set the MTU of whatever lies between to at least {rail.mtu}; "
                 f"ping -M do -s {rail.mtu - 28} -I {rail.interface} {other.address} shows it",
             )
@@ -332,7 +333,8 @@ def _route(look: Look) -> Iterator[Finding]:
         route = routes[other.address]
         through = route.interface if route else None
         if through is None:
-            yield fail(f"route to {peer}", f"none to {other.address}", rail.interface, _route_remedy(rail))
+            way = f"sudo ip route add {network_of(rail)} dev {rail.interface} src {rail.address}"
+            yield fail(f"route to {peer}", f"none to {other.address}", f"by {rail.interface}", way)
         elif through != rail.interface and not (
             through in rails_here and network_of(rails_here[through]) == network_of(rail)
         ):
@@ -445,7 +447,7 @@ def _counters(look: Look) -> Iterator[Finding]:
         for name, (first, second) in grown.items():
             yield warn(
                 f"{device.name}.{name}",
-                f"grew from {first} to {second} within seconds",
+                f"{first}, within seconds {second}",
                 "steady",
                 "reseat or replace the cable; check that both ends have the same MTU and flow control",
             )
@@ -494,36 +496,39 @@ def _lets_in(rule: str, rail: Rail) -> bool:
 
 def _override(look: Look) -> Iterator[Finding]:
     by_hand = look.node.fabric
-    field = f"fabric of {look.name}"
-    interface = _interface(look.document, by_hand.interface) if by_hand.interface else None
-    present = [i.name for i in (look.document.fabric.interfaces if look.document.fabric else ())]
-    if by_hand.interface and interface is None:
-        told = f"{by_hand.interface}: no such interface"
-        yield fail(field, told, "one that is there", f"use one of {', '.join(present)}, or leave it out")
-    if by_hand.address:
-        where = interface or next(
-            (i for n in present if (i := _interface(look.document, n)) and _holds(i, by_hand.address)), None
+    if by_hand.interface or by_hand.address or by_hand.all_hcas:
+        yield from or_ok(_wrong_by_hand(look), "what the spec sets by hand is there")
+
+
+def _wrong_by_hand(look: Look) -> Iterator[Finding]:
+    by_hand = look.node.fabric
+    interfaces = look.document.fabric.interfaces if look.document.fabric else ()
+    named = _interface(look.document, by_hand.interface) if by_hand.interface else None
+    if by_hand.interface and named is None:
+        there = [name for device in _devices(look.document) for name in device.netdevs]
+        yield fail(
+            "fabric.interface",
+            f"{by_hand.interface}, which is not there",
+            f"one of {', '.join(there) or 'none: no RDMA device'}",
+            f"correct it for {look.name}, or leave it out: it is detected",
         )
-        if where is None or not _holds(where, by_hand.address):
-            have = ", ".join(where.addresses) if where else "no interface"
-            yield fail(
-                field,
-                f"{by_hand.address} is not on {where.name if where else 'any interface'} ({have})",
-                "an address that the node has",
-                "correct fabric.address, or leave it out: it is detected",
-            )
+    if by_hand.address and not any(_holds(i, by_hand.address) for i in ([named] if named else interfaces)):
+        yield fail(
+            "fabric.address",
+            f"{by_hand.address}, which is not on {named.name if named else 'any interface'}",
+            f"one of {', '.join(named.addresses)}" if named and named.addresses else "an address of the node",
+            f"correct it for {look.name}, or leave it out: it is detected",
+        )
     states = {device.name: device.state for device in _devices(look.document)}
+    active = ", ".join(name for name, state in states.items() if state == "ACTIVE")
     for hca in by_hand.all_hcas:
         if states.get(hca) != "ACTIVE":
             yield fail(
-                field,
-                f"{hca} is {states.get(hca, 'absent')}",
-                "an ACTIVE device",
-                f"name one of {', '.join(n for n, s in states.items() if s == 'ACTIVE') or 'none'}, "
-                "or leave fabric.hcas out: they are detected",
+                "fabric.hcas",
+                f"{hca}, which is {states.get(hca, 'absent')}",
+                f"of those that are ACTIVE: {active or 'none'}",
+                f"correct it for {look.name}, or leave it out: they are detected",
             )
-    if by_hand.interface or by_hand.address or by_hand.all_hcas:
-        yield ok("what the spec sets by hand is there")
 
 
 def _holds(interface: Interface, address: str) -> bool:

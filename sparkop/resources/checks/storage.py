@@ -70,8 +70,11 @@ def _weights(look: Look) -> Iterator[Finding]:
     weights = look.document.weights
     if weights is None:
         return
-    for each in _weights_blockers(look, "disk"):
+    blockers = _weights_blockers(look, "disk")
+    for each in blockers:
         yield fail(each.cause.field, each.cause.observed, each.cause.desired, each.remedy)
+    if blockers:
+        return
     total = weights.verified + len(weights.missing) + len(weights.wrong) + len(weights.unverified)
     if weights.complete:
         yield ok(f"{weights.verified} files verified, {human_bytes(weights.verified_bytes)}")

@@ -1,0 +1,187 @@
+"""Recorded cases of checks: a folder ``tests/data/checks/<check>/<case>`` with two files.
+
+``in.yaml``::
+
+    about: where it was seen, or why it matters
+    spec: specs/deepseek-v4.1-flash.yaml    # default
+    set: [fabric.mtu=9000]                  # changes of the spec
+    change:                                 # of the two good Sparks of ../base.json; items of lists by name
+      spark-2:
+        fabric.interfaces.enp1s0f0np0.mtu: 1500
+        health: null                        # null: not read;  .absent as a value: no such key
+        errors.docker: "PermissionError: ..."
+    earlier: {spark-2: {...}}               # what a first reading had otherwise
+    read: {spark-1: [10.0, 10.2]}           # between which moments of the controller
+    hub: listed | denied | away             # default: not asked
+
+``out.yaml``: node -> what the check says, one line each: ``ok: evidence`` or ``state: text; do: remedy``.
+A node that the check does not apply to is left out.
+
+``python -m tests.checks.cases`` writes the answers anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from sparkop.engines.render import engine_of
+from sparkop.errors import BlockedError, UnreachableError
+from sparkop.hosts.document import parse_document
+from sparkop.resources.checks import CHECKS
+from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings
+from sparkop.resources.desired import desire
+from sparkop.resources.hub import RemoteFile, Repository
+from sparkop.resources.weights_files import Checkpoint, wanted_files
+from sparkop.spec.load import load
+from sparkop.spec.models import ClusterSpec
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests/data/checks"
+BASE = FOLDER / "base.json"
+SPEC = "specs/deepseek-v4.1-flash.yaml"
+ABSENT = ".absent"
+KEYS = {"about", "spec", "set", "change", "earlier", "read", "hub"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One folder."""
+
+    path: Path
+    check: Check
+    question: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def expected(self) -> Any:
+        return YAML(typ="safe").load((self.path / "out.yaml").read_text(encoding="utf-8")) or {}
+
+    def answer(self) -> dict[str, list[str]]:
+        """What the check says now, in the form of ``out.yaml``."""
+        return {node: [told(found) for found in made] for node, made in self.found().items()}
+
+    def found(self) -> dict[str, list[Finding]]:
+        spec = spec_of(self.question.get("spec", SPEC), tuple(self.question.get("set", ())))
+        documents = read(spec, self.question.get("change", {}))
+        earlier = read(spec, self.question["earlier"]) if "earlier" in self.question else {}
+        outside = {"weights": _checkpoint(spec, self.question["hub"])} if "hub" in self.question else {}
+        desired = desire(spec, engine_of(spec), documents, outside)
+        windows = {name: tuple(window) for name, window in self.question.get("read", {}).items()}
+        nodes = Nodes(documents)
+        looks = [
+            Look(desired, node, nodes, earlier, windows) for node in spec.nodes if node.name in documents
+        ]
+        answers = {look.name: findings(self.check, look) for look in looks}
+        return {name: made for name, made in answers.items() if made}
+
+
+def told(found: Finding) -> str:
+    remedy = f"; do: {found.remedy}" if found.remedy else ""
+    return f"{found.state}: {found.text}{remedy}"
+
+
+@cache
+def spec_of(path: str, sets: tuple[str, ...]) -> ClusterSpec:
+    return load([ROOT / path], list(sets)).spec
+
+
+@cache
+def _base() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(BASE.read_text(encoding="utf-8"))
+    return found
+
+
+def read(spec: ClusterSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The documents of the spec's nodes, changed."""
+    unknown = set(changes) - set(_base())
+    assert not unknown, f"no such node: {unknown}"
+    documents = {}
+    for node in spec.nodes:
+        raw = deepcopy(_base()[node.name])
+        for where, value in (changes.get(node.name) or {}).items():
+            _set(raw, where, value)
+        documents[node.name] = parse_document(raw, node=node.name)
+    return documents
+
+
+def _set(raw: Any, where: str, value: Any) -> None:
+    """Put a value at a dotted place; what stands between double quotes is one step."""
+    *path, last = _steps(where)
+    for step in path:
+        raw = _item(raw, step) if isinstance(raw, list) else raw.setdefault(step, {})
+    if isinstance(raw, list):
+        if value == ABSENT:
+            raw.remove(_item(raw, last))
+        else:
+            raw[raw.index(_item(raw, last))] = value
+    elif value == ABSENT:
+        del raw[last]
+    else:
+        raw[last] = value
+
+
+def _steps(where: str) -> list[str]:
+    parts = where.split('"')
+    steps: list[str] = []
+    for index, part in enumerate(parts):
+        steps += [part] if index % 2 else [step for step in part.split(".") if step]
+    return steps
+
+
+def _item(items: list[Any], name: str) -> Any:
+    return next(item for item in items if name in (item.get("name"), str(item.get("index"))))
+
+
+def _checkpoint(spec: ClusterSpec, hub: str) -> Checkpoint:
+    if hub == "denied":
+        error = BlockedError(
+            "the hub refuses: 403, gated", remedy="huggingface-cli login, and accept the terms"
+        )
+        return Checkpoint(None, error=error)
+    if hub == "away":
+        return Checkpoint(None, error=UnreachableError("the hub does not answer", remedy="try again"))
+    assert hub == "listed"
+    files = tuple(RemoteFile(f"model-{n}.safetensors", 1 << 30, str(n) * 64, None) for n in (1, 2, 3))
+    plain = spec.weights.model_copy(
+        update={"manifest": None, "required": (), "include": ("*",), "exclude": ()}
+    )
+    repository = Repository(spec.weights.repository, "http://hub", "main", "c" * 40, files, {})
+    return Checkpoint(repository, wanted_files(repository, plain))
+
+
+def cases() -> Iterator[Case]:
+    """All of them, by name."""
+    by_id = {check.id: check for check in CHECKS}
+    for file in sorted(FOLDER.glob("*/*/in.yaml")):
+        question = YAML(typ="safe").load(file.read_text(encoding="utf-8")) or {}
+        assert not set(question) - KEYS, f"{file}: unknown keys {set(question) - KEYS}"
+        yield Case(file.parent, by_id[file.parent.parent.name], question)
+
+
+def worst(case: Case) -> State:
+    """The worst that the case's check says anywhere."""
+    states = [found.state for made in case.found().values() for found in made]
+    return max(states, key=list(State).index, default=State.OK)
+
+
+def main() -> None:
+    yaml = YAML()
+    yaml.width = 4096
+    for case in cases():
+        with (case.path / "out.yaml").open("w", encoding="utf-8") as stream:
+            yaml.dump(case.answer(), stream)
+
+
+if __name__ == "__main__":
+    main()
