@@ -106,7 +106,9 @@ def read_checkpoint(
     """
     shipped = known(repository)
     quantisation = config.get("quantization_config") or config.get("hf_quant_config") or {}
-    algorithm = str(quantisation.get("quant_algo") or "").lower() if isinstance(quantisation, Mapping) else ""
+    algorithm = ""
+    if isinstance(quantisation, Mapping):
+        algorithm = str(quantisation.get("quant_algo") or quantisation.get("quant_method") or "").lower()
     recorded = dict(shipped.recorded) if shipped else {}
     form = recorded.get("expert_format") or algorithm or None
     return Checkpoint(

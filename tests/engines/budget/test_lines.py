@@ -261,3 +261,19 @@ def test_configuration_fixture_is_the_shipped_one() -> None:
     shipped = known(REPOSITORY_B)
     assert shipped is not None
     assert shape_of(document("qwen3.8-flash-next")["config"], "nvfp4") == shipped.shape
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "size"),
+    [
+        ({}, 2.0),
+        ({"quant_method": "fp8"}, 1.0),
+        ({"quant_algo": "NVFP4"}, 0.5625),
+        ({"quant_method": "x"}, None),
+    ],
+)
+def test_experts_by_their_quantisation(quantisation: dict[str, str], size: float | None) -> None:
+    """58 x 256 experts of 3 x 7168 x 2048 weights; nothing is guessed for a type that is not known."""
+    config = document("latent")["config"] | {"quantization_config": quantisation}
+    experts = read_checkpoint("owner/model", config, (), "a test").shape.experts
+    assert (experts.size if experts else None) == (size and 58 * 256 * 3 * 7168 * 2048 * size)
