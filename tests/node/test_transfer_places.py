@@ -7,13 +7,14 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparkop.node.transfer import files, serve
+from sparkop.node.transfer import fetch, files, serve
 from sparkop.node.transfer.ledger import write_whole
 from tests.node.hub_standin import Hub, git_sha1, running, sha256
 from tests.node.transfer_world import Node
@@ -262,7 +263,10 @@ def test_a_peer_that_damages_bytes_is_found_out(node: Node, hub: Hub, tmp_path: 
     assert not (other.weights / path.name).exists()
 
 
-def test_a_peer_gives_up_when_its_source_has_given_up(node: Node, hub: Hub, tmp_path: Path) -> None:
+def test_a_peer_gives_up_when_its_source_has_given_up(
+    node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "SOURCE_GRACE", 1.0)
     hub.faults.statuses = [(404, None)] * 99
     job = node.job(hub.job_files("L05.part.safetensors"), hub)
     node.run(job)
@@ -271,6 +275,25 @@ def test_a_peer_gives_up_when_its_source_has_given_up(node: Node, hub: Hub, tmp_
     status = other.run(peer_job(other, job, peer))
     peer.server.shutdown()
     assert status["error"]["kind"] == "source"
+
+
+def test_a_peer_waits_for_a_source_that_starts_again(node: Node, hub: Hub, tmp_path: Path) -> None:
+    hub.faults.statuses = [(404, None)] * 99
+    job = node.job(hub.job_files("L05.part.safetensors"), hub)
+    node.run(job)
+    peer = Peer(node, job)
+    other = Node(tmp_path / "other")
+    thread = threading.Thread(target=other.run, args=(peer_job(other, job, peer),))
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not (other.state / "transfer.json").exists() or other.status()["phase"] != "fetching":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    hub.faults.statuses = []
+    node.run(job)
+    thread.join()
+    peer.server.shutdown()
+    assert other.status()["phase"] == "done"
 
 
 def test_names_of_parts() -> None:

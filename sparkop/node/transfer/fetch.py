@@ -19,7 +19,7 @@ from . import http
 from .blocks import Staging, StoppedError
 from .files import Block, File, Job, TransferError
 from .hashing import CHUNK
-from .http import Body, Client, ExpiredError, Reader, RetryError
+from .http import Body, Client, ExpiredError, Reader, RetryError, SourceEndedError
 from .status import Status
 
 SPAN = 16
@@ -35,6 +35,8 @@ SLOWEST = 64 << 10
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the next try, growing with failures in a row; a server's Retry-After wins."""
 LONGEST_PAUSE = 300.0
+SOURCE_GRACE = 10.0
+"""Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
 
 
 class Limiter:
@@ -154,6 +156,8 @@ class Fetch:
         self._tries: Dict[str, int] = {}
         self._error: Optional[TransferError] = None
         self._alive_at = time.monotonic()
+        self._ended_at: Optional[float] = None
+        """Since when the source says that it has given up."""
         self._limiter = Limiter(job.rate)
         self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
         self._finishers: List[threading.Thread] = []
@@ -276,6 +280,13 @@ class Fetch:
             client.close()
 
     def _check_patience(self, again: RetryError) -> None:
+        """Raise TransferError when there is no hope any more."""
+        if isinstance(again, SourceEndedError):
+            self._ended_at = self._ended_at or time.monotonic()
+            if time.monotonic() - self._ended_at > SOURCE_GRACE:
+                raise TransferError("source", str(again))
+        elif again.alive:
+            self._ended_at = None
         silent = time.monotonic() - self._alive_at
         if silent > self._job.patience:
             raise TransferError(
@@ -384,6 +395,7 @@ class Fetch:
         except OSError as error:
             raise RetryError("the connection failed: %s" % (error or type(error).__name__)) from None
         self._limiter.take(count, self._stop)
+        self._ended_at = None
         self._alive_at = pace.check(count, limited=bool(self._job.rate))
         return count
 

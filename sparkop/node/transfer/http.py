@@ -41,6 +41,10 @@ class ExpiredError(RetryError):
     """The address that a redirect gave no longer holds; ask again where it came from."""
 
 
+class SourceEndedError(RetryError):
+    """The node that we copy from has ended its own transfer, and what we ask for is not there."""
+
+
 def origin_of(url: str) -> Origin:
     """Scheme, host and port."""
     parts = urllib.parse.urlsplit(url)
@@ -307,7 +311,7 @@ class Reader:
         code = response.headers.get("X-Error-Code", "")
         client.drop(url)
         if self._peer and state in ("failed", "cancelled"):
-            raise TransferError("source", "the node that we copy from gave up: its own transfer %s" % state)
+            raise SourceEndedError("the node that we copy from gave up: its own transfer is %s" % state, 1.0)
         if url != self.url and status in (400, 401, 403, 404, 410):
             self._forget(url)
             raise ExpiredError("%s answered %d" % (place_of(url), status))
