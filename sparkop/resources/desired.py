@@ -15,6 +15,7 @@ from sparkop.hosts.rails import select_fabric
 from sparkop.resources.guard import guard_container
 from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, common
 from sparkop.resources.stamped import hash_of, text_of
+from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -55,11 +56,12 @@ class DesiredRank:
         """Name of the container."""
         return self.container.name
 
-    def labelled(self, cluster: str, *, epoch: int, generation: int) -> ContainerSpec:
+    def labelled(self, cluster: str, spec_hash: str, *, epoch: int, generation: int) -> ContainerSpec:
         """The container to create."""
-        labels = common(cluster, ROLE_RANK, hash_of(self.container), text_of(self.container))
+        made = self.container
+        labels = common(cluster, ROLE_RANK, hash_of(made), text_of(made), spec_hash)
         labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation)}
-        return replace(self.container, labels=labels)
+        return replace(made, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Desired:
     ranks: tuple[DesiredRank, ...] = ()
     """In rank order; empty when they can't be rendered, see ``why_no_ranks``."""
     why_no_ranks: str = ""
+    spec_hash: str = ""
+    """Of the whole spec; see ``labels.SPEC``."""
     outside: Mapping[str, Any] = field(default_factory=dict)
     """What each resource's ``prepare`` returned, by kind."""
 
@@ -99,7 +103,7 @@ def desire(
         if node.name in documents
     }
     ranks, why = _ranks(spec, engine, nodes)
-    return Desired(spec, engine, nodes, ranks, why, outside)
+    return Desired(spec, engine, nodes, ranks, why, desired_hash(spec), outside)
 
 
 def _node(

@@ -9,7 +9,7 @@ from sparkop.hosts.document import Container, Document
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Cause
+from sparkop.resources.operations import Cause, Origin
 from sparkop.resources.stamped import changed_field, lost_rails, same, text_of
 from sparkop.serving.canary import Serving
 
@@ -52,6 +52,7 @@ class Group:
     causes: tuple[tuple[str, str, Cause], ...] = ()
     """Resource, node and why. Empty: the ranks are as desired and run."""
     warnings: tuple[str, ...] = ()
+    origin: Origin = Origin.DRIFT
     left_over: tuple[Found, ...] = ()
     """Those of ``found`` that no rank of the spec wants: removed, without touching a group that is right."""
 
@@ -80,20 +81,25 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     by_place = {(f.node, f.container.name): f for f in found}
     causes: list[tuple[str, str, Cause]] = []
     warnings: list[str] = []
+    origin = Origin.DRIFT
     for rank in desired.ranks:
         own = by_place.pop((rank.node, rank.name), None)
         cause = _rank_cause(rank, own)
         if cause is not None and own is not None and cause.field != "state":
             lost = lost_rails(own.stamp.desired, text_of(rank.container))
-            if lost:
+            if lost and own.container.running:
                 warnings.append(f"{rank.node}: degraded: {lost} is not active; the ranks still use it")
                 cause = None
+            elif own.stamp.spec != desired.spec_hash:
+                origin = Origin.SPEC
         if cause is not None:
             causes.append((f"rank/{rank.rank}", rank.node, cause))
     left_over = tuple(by_place.values())
+    if any(each.stamp.spec != desired.spec_hash for each in left_over):
+        origin = Origin.SPEC
     if not causes and found:
         causes += _group_causes(desired, observed, history, tuple(f for f in found if f not in left_over))
-    return Group(found, tuple(causes), tuple(warnings), left_over)
+    return Group(found, tuple(causes), tuple(warnings), origin, left_over)
 
 
 def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:

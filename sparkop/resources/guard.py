@@ -8,6 +8,7 @@ from sparkop.engines.common import image_reference
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
 from sparkop.resources.labels import ROLE_GUARD, common
 from sparkop.resources.stamped import hash_of, text_of
+from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
 
 PROGRAM = "memguard.py"
@@ -52,5 +53,5 @@ def guard_container(spec: ClusterSpec, state: str) -> ContainerSpec | None:
         ),
         options=ContainerOptions(network="none", restart="unless-stopped", oom_score_adj=-900),
     )
-    labels = common(spec.name, ROLE_GUARD, hash_of(container), text_of(container))
+    labels = common(spec.name, ROLE_GUARD, hash_of(container), text_of(container), desired_hash(spec))
     return replace(container, labels=labels)

@@ -13,6 +13,8 @@ RANK = "sparkop.rank"
 HASH = "sparkop.hash"
 DESIRED = "sparkop.desired"
 """The normalised desired container as JSON (never a secret): lets a diff name the field that changed."""
+SPEC = "sparkop.spec"
+"""Hash of the whole spec at that time: tells a changed spec from drift, and decides nothing else."""
 GENERATION = "sparkop.generation"
 EPOCH = "sparkop.epoch"
 
@@ -21,9 +23,9 @@ ROLE_GUARD = "memguard"
 ROLE_TRANSFER = "transfer"
 
 
-def common(cluster: str, role: str, hash_: str, desired: str) -> dict[str, str]:
+def common(cluster: str, role: str, hash_: str, desired: str, spec: str) -> dict[str, str]:
     """Labels of any container of a cluster."""
-    return {CLUSTER: cluster, ROLE: role, HASH: hash_, DESIRED: desired}
+    return {CLUSTER: cluster, ROLE: role, HASH: hash_, DESIRED: desired, SPEC: spec}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Stamp:
     rank: int
     hash: str
     desired: str
+    spec: str
     generation: int
     epoch: int
 
@@ -49,6 +52,7 @@ def stamp_of(labels: Mapping[str, str]) -> Stamp | None:
         rank=_number(labels.get(RANK), -1),
         hash=labels.get(HASH, ""),
         desired=labels.get(DESIRED, ""),
+        spec=labels.get(SPEC, ""),
         generation=_number(labels.get(GENERATION), 0),
         epoch=_number(labels.get(EPOCH), 0),
     )

