@@ -30,7 +30,7 @@ NETWORK_FILES = (
     "/run/NetworkManager/system-connections",
 )
 LOGIND = ("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d", "/usr/lib/systemd/logind.conf.d")
-NCCL_VERSION = re.compile(rb"NCCL version (\d[\w.+]*)")
+NCCL_VERSION = re.compile(rb"NCCL version (\d[\w.+]*)(?=[^\w.+])")
 TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronised."""
 

@@ -31,6 +31,8 @@ SETTLE = 1.5
 """Seconds before the second reading when the first found the fabric wrong."""
 TIMEOUT = 60.0
 """Seconds that a node gets for one reading: a staged NCCL library is hashed in it."""
+_ASK_THE_HUB = {"weights", "hub", "parity"}
+"""Checks that compare with the list of the checkpoint's files."""
 _ORDER = (State.OK, State.UNKNOWN, State.WARN, State.FAIL)
 
 
@@ -193,9 +195,9 @@ def result_of(check: Check, look: Look) -> Result | None:
 
 def _outside(spec: ClusterSpec, checks: Sequence[Check], resources: Sequence[Resource]) -> dict[str, Any]:
     """What lies outside the nodes, where a check needs it: the hub is not asked for a look at the MTU."""
-    wanted = {"weights"} & {check.id for check in checks} or "hub" in {check.id for check in checks}
-    wanted = wanted or "parity" in {check.id for check in checks}
-    return {resource.kind: resource.prepare(spec) for resource in resources} if wanted else {}
+    if not _ASK_THE_HUB & {check.id for check in checks}:
+        return {}
+    return {resource.kind: resource.prepare(spec) for resource in resources}
 
 
 def _requests(

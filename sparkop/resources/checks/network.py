@@ -30,7 +30,8 @@ JUMBO = 9000
 STANDARD = 1500
 SPEED = 200_000
 """Mbit/s of a ConnectX-7 port of a Spark."""
-TABLE = "doctor and drift: about ninety public reports of owners of two or more Sparks"
+TABLE = "owners' reports"
+"""About ninety public reports of people who run two or more DGX Sparks."""
 SMALL = 84
 """Bytes of an ordinary ping."""
 
