@@ -10,16 +10,17 @@ import errno
 import queue
 import threading
 import time
-import urllib.parse
 from collections import deque
 from http.client import HTTPException
 from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import http
+from .active import Active
 from .blocks import Staging, StoppedError
 from .files import Block, File, Job, TransferError
 from .hashing import CHUNK
-from .http import Body, Client, ExpiredError, Reader, RetryError, SourceEndedError
+from .http import Body, Client, ExpiredError, RetryError, SourceEndedError
+from .sources import Limiter, Pace, Source
 from .status import Status
 
 SPAN = 16
@@ -30,103 +31,11 @@ ACTIVE = 4
 """Files of several blocks that are open at a time, beside those of one block."""
 TRIES = 2
 """Times a file may arrive with wrong bytes before that is an error."""
-SLOWEST = 64 << 10
-"""Bytes in `http.TIMEOUT` seconds under which a connection counts as stalled."""
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the next try, growing with failures in a row; a server's Retry-After wins."""
 LONGEST_PAUSE = 300.0
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
-
-
-class Limiter:
-    """At most ``rate`` bytes a second in all; 0 is no limit."""
-
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._lock = threading.Lock()
-        self._free_at = time.monotonic()
-
-    def take(self, count: int, stop: threading.Event) -> None:
-        """Wait until this many bytes may pass."""
-        if not self._rate:
-            return
-        with self._lock:
-            now = time.monotonic()
-            self._free_at = max(self._free_at, now) + count / self._rate
-            pause = self._free_at - now
-        stop.wait(pause)
-
-
-class Source:
-    """A place that has the files. ``hub`` knows pieces, peers know whole files."""
-
-    def __init__(self, document: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        self.kind = str(document["kind"])
-        command = document.get("command")
-        self.command = [str(word) for word in command] if isinstance(command, (list, tuple)) else None
-        self._base = str(document.get("base", "http://peer/"))
-        self._token = secrets.get(self.kind, "")
-
-    @property
-    def by_piece(self) -> bool:
-        """Offsets are counted in pieces, not in the whole file."""
-        return self.kind == "hub"
-
-    def reader(self, file: File, piece: int) -> Reader:
-        """For one piece of the file, or for the file."""
-        if self.by_piece:
-            part = file.pieces[piece]
-            name, size, hashes = part.path, part.size, (part.sha256,) if part.sha256 else ()
-        else:
-            name, size, hashes = file.path, file.size, ()
-        url = self._base + urllib.parse.quote(name)
-        return Reader(url, name, size, tuple(hashes), self._token, peer=not self.by_piece)
-
-
-class Active:
-    """A file that is being fetched. Guarded by the lock of `Fetch`."""
-
-    def __init__(self, staging: Staging) -> None:
-        self.staging = staging
-        self.file = staging.file
-        self.pending: Deque[Block] = deque(staging.missing())
-        self.durable = staging.durable_bytes()
-        self.readers: Dict[Tuple[int, int], Reader] = {}
-        self.whole: Dict[int, int] = {}
-        """Piece -> the stream that reads it from its beginning, because the server knows no ranges."""
-        self.begun: Dict[int, int] = {}
-        """Block -> bytes of it that are written already, after a connection broke in its middle."""
-
-    @property
-    def single(self) -> bool:
-        return len(self.staging.blocks) <= 1
-
-    def take(self, most: int) -> List[Block]:
-        """A run of neighbouring missing blocks of one piece; empty when there is none to hand out."""
-        run: List[Block] = []
-        skipped: List[Block] = []
-        while self.pending and len(run) < most:
-            block = self.pending[0]
-            if block.piece in self.whole:
-                skipped.append(self.pending.popleft())
-                continue
-            if run and (block.index != run[-1].index + 1 or block.piece != run[-1].piece):
-                break
-            run.append(self.pending.popleft())
-        self.give_back(skipped)
-        return run
-
-    def take_piece(self, piece: int, position: int) -> List[Block]:
-        """All missing blocks of a piece from a position on."""
-        mine = [block for block in self.pending if block.piece == piece and block.piece_offset >= position]
-        for block in mine:
-            self.pending.remove(block)
-        return mine
-
-    def give_back(self, blocks: Sequence[Block]) -> None:
-        if blocks:
-            self.pending = deque(sorted([*self.pending, *blocks], key=lambda block: block.index))
 
 
 class _Work(NamedTuple):
@@ -356,7 +265,7 @@ class Fetch:
     ) -> None:  # fmt: skip
         """Write what comes to its blocks. Ends when they are there or the answer ends where it said."""
         position = body.start - shift
-        pace = _Pace()
+        pace = Pace()
         while needed:
             block = needed[0]
             end = block.piece_offset + block.length
@@ -387,7 +296,7 @@ class Fetch:
             if self._stop.is_set():
                 raise StoppedError
 
-    def _read(self, body: Body, buffer: memoryview, pace: "_Pace") -> int:
+    def _read(self, body: Body, buffer: memoryview, pace: "Pace") -> int:
         if self._stop.is_set():
             raise StoppedError
         try:
@@ -443,24 +352,6 @@ class Fetch:
         self._status.dropped(file.path, "the source sends other bytes than were published" if wrong else None)
         if not wrong:
             self._queue.append(file)
-
-
-class _Pace:
-    """Notices a connection that sends next to nothing."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._count = 0
-
-    def check(self, count: int, *, limited: bool) -> float:
-        """After each read; returns the time. Raises RetryError."""
-        now = time.monotonic()
-        self._count += count
-        if now - self._since > http.TIMEOUT:
-            if self._count < SLOWEST and not limited:
-                raise RetryError("the connection sends next to nothing")
-            self._since, self._count = now, 0
-        return now
 
 
 def as_transfer_error(error: OSError) -> TransferError:
