@@ -18,7 +18,7 @@ from sparkop.serving.stream import ToolCall
 
 CITY = "Paris"
 PRODUCT = "391"
-SUM = "What is 17 * 23? Answer with the number only."
+SUM = "What is 17 * 23?"
 TOOL = {
     "type": "function",
     "function": {

@@ -1,0 +1,115 @@
+"""The one reader of OpenAI's answers: what real engines send, whole or in pieces."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkop.serving.stream import Message, StreamError, error_of, events, finish_of, pieces, usage_of
+from tests.serving.conftest import DONE, delta, event
+
+
+def message_of(*lines: bytes) -> Message:
+    message = Message()
+    for each in events(lines):
+        if each is not None:
+            message.add_event(each)
+    return message
+
+
+def test_comments_rubbish_and_what_follows_done_are_passed_over() -> None:
+    lines = [
+        b": ping",
+        b"",
+        b"event: x",
+        b"data: {",
+        b"data: 7",
+        delta(content="a"),
+        DONE,
+        delta(content="b"),
+    ]
+    found = list(events(lines))
+    assert [None if e is None else pieces(e)[0].text for e in found] == ["a", None]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"error": {"message": "EngineCore died", "code": 500}},
+        {"error": "EngineCore died"},
+        {"object": "error", "message": "EngineCore died", "code": 500},
+    ],
+)
+def test_an_error_inside_a_stream_of_status_200_is_an_error(document: dict[str, Any]) -> None:
+    """An engine that dies in the middle must not look like a short answer."""
+    with pytest.raises(StreamError, match="EngineCore died"):
+        list(events([delta(content="a"), event(document), DONE]))
+
+
+def test_a_null_error_beside_choices_is_none() -> None:
+    assert error_of({"choices": [], "error": None, "detail": "x"}) is None
+    assert error_of({"detail": "Not Found"}) == "Not Found"
+
+
+@given(st.text(max_size=40), st.lists(st.integers(0, 60), max_size=6), st.booleans())
+def test_a_tool_call_is_the_same_however_it_is_split(city: str, cuts: list[int], indexed: bool) -> None:
+    """Row B15's users met arguments that come a character at a time."""
+    text = json.dumps({"city": city})
+    places = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
+    parts = [text[a:b] for a, b in pairwise(places)]
+    index = {"index": 0} if indexed else {}
+    first = {**index, "id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": ""}}
+    lines = [delta(tool_calls=[first])]
+    lines += [delta(tool_calls=[{**index, "function": {"arguments": part}}]) for part in parts]
+    call = message_of(*lines, delta("tool_calls"), DONE).calls[0]
+    assert (call.name, call.identity, json.loads(call.arguments)) == ("get_weather", "c1", {"city": city})
+
+
+def part(index: int, **function: str) -> dict[str, Any]:
+    return {"index": index, "function": function}
+
+
+def test_two_calls_at_once_stay_apart() -> None:
+    lines = [
+        delta(tool_calls=[part(0, name="a", arguments="{")]),
+        delta(tool_calls=[part(1, name="b", arguments="[1")]),
+        delta(tool_calls=[part(0, arguments="}"), part(1, arguments="]")]),
+    ]
+    calls = message_of(*lines).calls
+    assert [(c.name, c.arguments) for c in calls.values()] == [("a", "{}"), ("b", "[1]")]
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_kept_apart_under_either_name(name: str) -> None:
+    message = message_of(delta(**{name: "hm "}), delta(**{name: "yes"}), delta(content="391"))
+    assert (message.reasoning, message.content) == ("hm yes", "391")
+
+
+def test_reasoning_sent_under_both_names_counts_once() -> None:
+    assert message_of(delta(reasoning="hm", reasoning_content="hm")).reasoning == "hm"
+
+
+def test_empty_deltas_and_absent_choices_are_no_tokens() -> None:
+    empty: list[dict[str, Any]] = [
+        {}, {"choices": None}, {"choices": []}, {"choices": [{}]}, {"choices": [None]},
+        {"choices": [{"delta": {"content": "", "tool_calls": None}}]}, {"choices": [{"text": ""}]},
+    ]  # fmt: skip
+    assert [pieces(each) for each in empty] == [[]] * len(empty)
+
+
+def test_usage_may_be_missing_or_null() -> None:
+    assert usage_of({"usage": None}) == usage_of({}) == {}
+    assert usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": None}}) == {"prompt_tokens": 3}
+
+
+def test_a_whole_answer_is_read_as_a_streamed_one() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    whole = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    message = Message()
+    message.add_event(whole)
+    assert (message.content, message.calls[0].name, finish_of(whole)) == ("", "f", "tool_calls")
