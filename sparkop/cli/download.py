@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 @spec_options
 @click.option("--follow", is_flag=True, help="Start nothing: show the transfers that run, until they end.")
 @click.option("--cancel", is_flag=True, help="End the transfers that run. What they have fetched is kept.")
+@click.option(
+    "--deep", is_flag=True, help="Hash every file again instead of trusting the ledger; mend what is bad."
+)
 @click.option("--update", is_flag=True, help="Ask the hub again which commit the branch is.")
 def command(
     spec: str | None,
@@ -30,6 +33,7 @@ def command(
     sets: tuple[str, ...],
     follow: bool,
     cancel: bool,
+    deep: bool,
     update: bool,
 ) -> int:
     """Fetch, verify and copy the weights, or find a download that runs.
@@ -57,7 +61,7 @@ def command(
         elif follow:
             _follow(loaded.spec, hosts, emit, stop)
         else:
-            _download(loaded.spec, hosts, emit, stop)
+            _download(loaded.spec, hosts, emit, stop, deep=deep)
     return ExitCode.OK
 
 
@@ -72,10 +76,15 @@ def _update(spec: ClusterSpec) -> None:
     click.echo(f"{weights.repository} {weights.revision} is {found.commit}", err=True)
 
 
-def _download(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event) -> None:
+def _download(
+    spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event, *, deep: bool
+) -> None:
     from sparkop.reconcile.converge import converge
+    from sparkop.reconcile.transfers import verify_all
     from sparkop.resources.weights import WeightFiles
 
+    if deep:
+        verify_all(spec, hosts, emit=emit, stop=stop)
     done = converge(spec, hosts, emit=emit, stop=stop, command="download", resources=(WeightFiles(),))
     if not done.interrupted:
         click.echo(f"{spec.weights.repository}: complete and verified on every node")

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sparkop.errors import UnreachableError
+from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
-from sparkop.resources.base import Clock, RealClock
+from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.weights import KIND, WeightFiles
 from sparkop.resources.weights_follow import ENDED, follow, progress_text
-from sparkop.resources.weights_job import end_of
+from sparkop.resources.weights_job import end_of, run_job
 from sparkop.resources.weights_program import call
 from sparkop.spec.models import ClusterSpec
 
@@ -105,6 +105,48 @@ def cancel_all(
         return tuple(
             name for name in documents if call(hosts[name], held.fences[name], "cancel")["cancelled"]
         )
+
+
+def verify_all(
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    *,
+    emit: Listener = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Hash what lies on every node, whatever the ledger says; files that are bad lose their place in it.
+
+    Raises UnreachableError, LeaseHeldError.
+    """
+    clock, stop = clock or RealClock(), stop or threading.Event()
+    reading = _look(spec, hosts, clock)
+    documents = reading.observed.documents
+    present = [name for name, document in documents.items() if document.weights and document.weights.exists]
+    cause = Cause(KIND, "verified by the ledger", "hashed again")
+    with hold(
+        spec,
+        hosts,
+        documents,
+        command="download --deep",
+        holder=new_holder(),
+        clock=clock,
+        emit=emit,
+        stop=stop,
+    ) as held:
+        context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock)
+
+        def one(name: str) -> None:
+            operation = Operation(Action.RECORD, name, KIND, cause, parameters={"deep": True})
+            emit(Event(Phase.STARTED, operation, name))
+            try:
+                run_job(operation, context.of(operation))
+                emit(Event(Phase.DONE, operation, name))
+            except BlockedError as error:
+                emit(Event(Phase.FAILED, operation, name, error.message, error=error))
+
+        with ThreadPoolExecutor(max(1, len(present))) as pool:
+            list(pool.map(one, present))
 
 
 def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) -> Reading:

@@ -72,7 +72,9 @@ class WeightFiles:
                 found[node.name] = document.weights
         plan = _Plan(desired, observed, checkpoint, found)
         plan.make()
-        return Difference(tuple(plan.operations), tuple(plan.blockers), tuple(unknown))
+        return Difference(
+            tuple(plan.operations), tuple(plan.blockers), tuple(unknown), _problems(desired, observed, found)
+        )
 
     def perform(self, operation: Operation, context: Context) -> None:
         run_job(operation, context.of(operation))
@@ -88,6 +90,16 @@ def _not_listed(desired: Desired, checkpoint: object) -> Difference:
     if error is not None and error.cause:
         remedy = f"{remedy} ({error.cause})"
     return Difference(blockers=(Blocker(desired.head, KIND, cause, remedy),))
+
+
+def _problems(desired: Desired, observed: Observed, found: Mapping[str, Weights]) -> tuple[str, ...]:
+    """What the last transfer of each complete node found wrong with the checkpoint as a whole."""
+    told = []
+    for name in desired.nodes:
+        status = (observed.documents[name].state or {}).get("transfer.json")
+        if name in found and found[name].complete and isinstance(status, Mapping):
+            told += [f"{name}: weights: {problem}" for problem in status.get("problems") or ()]
+    return tuple(told)
 
 
 class _Plan:

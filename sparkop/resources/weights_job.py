@@ -100,6 +100,7 @@ def _job(operation: Operation, context: Context) -> dict[str, Any]:
         "files": [job_file(file) for file in checkpoint.files],
         "search": search_places(spec, node),
         "keep_parts": spec.weights.keep_parts,
+        "deep": bool(operation.parameters.get("deep", False)),
     }
 
 

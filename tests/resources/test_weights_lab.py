@@ -106,7 +106,8 @@ def test_download_twice_then_a_corrupt_file_is_named_and_mended(sparkop: Command
     (line,) = [line for line in told.splitlines() if "weights" in line and "copy" in line]
     assert "spark-2" in line
     assert "wrong model.bin" in line
-    sparkop("download")
+    told = sparkop("download", "--deep")
+    assert "1 of the files are not as published: model.bin" in told
     assert sparkop.sums() == [first, first]
     assert served() == before, "it is mended from the other node"
 

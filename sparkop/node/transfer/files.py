@@ -157,7 +157,7 @@ class Job:
     def id(self) -> str:
         """The same work has the same id, wherever its bytes come from."""
         document = {
-            key: self.document.get(key) for key in ("kind", "directory", "files", "hub", "keep_parts")
+            key: self.document.get(key) for key in ("kind", "directory", "files", "hub", "keep_parts", "deep")
         }
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
