@@ -1,0 +1,121 @@
+"""Reading: in parallel, never raising for a node, never keeping a secret, never writing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparkop.errors import BlockedError, HostKeyError, UnreachableError
+from sparkop.hosts.simulated import SimulatedHost
+from sparkop.reconcile.observe import observe, probe_request
+from sparkop.reconcile.reconcile import reconcile
+from sparkop.resources.base import Difference
+from sparkop.serving.canary import Serving
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+
+
+class Odd(SimulatedHost):
+    """A host whose probe fails as the test says."""
+
+    def __init__(self, host: SimulatedHost, error: Exception) -> None:
+        super().__init__(host.node)
+        self.error = error
+
+    def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnreachableError("No answer.", cause="it is off", remedy="switch it on"), "No answer: it is off"),
+        (HostKeyError("The host key has changed"), "host key has changed"),
+        (BlockedError("There is no python3", remedy="install it"), "install it"),
+        (TimeoutError("timed out"), "timed out"),
+        (ConnectionResetError("reset"), "reset"),
+        (ValueError("no JSON"), "no JSON"),
+    ],
+)
+def test_whatever_a_node_does_is_unknown_with_its_reason(error: Exception, said: str) -> None:
+    """And the others are read all the same."""
+    cluster = Cluster.make()
+    hosts = dict(cluster.hosts())
+    hosts["spark-2"] = Odd(SimulatedHost(cluster.node("spark-2")), error)
+    observed = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed
+    assert list(observed.documents) == ["spark-1"]
+    assert said in observed.unknown["spark-2"].reason
+
+
+def test_nodes_are_read_at_the_same_time() -> None:
+    """All probes wait for each other."""
+    cluster = Cluster.make(spec_of(8))
+    barrier = threading.Barrier(8, timeout=20)
+
+    class Meeting(SimulatedHost):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            barrier.wait()
+            return super().probe(request, timeout=timeout)
+
+    hosts = {name: Meeting(node) for name, node in cluster.world.nodes.items()}
+    assert observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed.complete
+
+
+def test_no_secret_is_kept_in_a_reading() -> None:
+    """The key is used for the canary and compared, and then it is gone."""
+    cluster = Cluster.make()
+    cluster.apply()
+    reading = cluster.observe()
+    assert reading.observed.endpoint.serving is Serving.READY
+    assert reading.observed.key is not None
+    assert reading.observed.key.handed
+    assert cluster.served_key
+    assert cluster.served_key not in repr(reading)
+
+
+def test_the_canary_is_left_out_when_nobody_wants_it() -> None:
+    """`logs` and `stop` do not wait for tokens; what was not asked is no difference."""
+    cluster = Cluster.make()
+    cluster.apply()
+    reading = cluster.observe(canary=False)
+    assert reading.observed.endpoint.serving is Serving.NOT_ASKED
+    plan = reconcile(reading.desired, reading.observed, reading.history, 0.0, SIMULATED)
+    assert plan.converged
+
+
+def test_requests_of_all_resources_are_merged_without_doubles() -> None:
+    """One probe a node; and two resources that contradict each other are a fault that is seen at once."""
+    request = probe_request(spec_of(), "spark-1", resources=SIMULATED)
+    assert len(request["containers"]) == len(set(request["containers"]))
+    assert {"test-r0", "test-r1", "test-memguard"} <= set(request["containers"])
+    assert "ports" in request
+    assert "ports" not in probe_request(spec_of(), "spark-2", resources=SIMULATED)
+
+    class Contrary:
+        kind = "contrary"
+
+        def prepare(self, spec: Any) -> None:
+            return None
+
+        def request(self, spec: Any, node: Any, outside: Any) -> dict[str, Any]:
+            return {"state": "elsewhere"}
+
+        def diff(self, desired: Any, observed: Any, history: Any) -> Difference:
+            return Difference()
+
+        def perform(self, operation: Any, context: Any) -> None:
+            return None
+
+    with pytest.raises(ValueError, match="different things"):
+        probe_request(spec_of(), "spark-1", resources=(*SIMULATED, Contrary()))
+
+
+def test_a_bad_key_is_told_and_not_a_crash() -> None:
+    """What no engine takes blocks with the way out."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-1").files["/home/spark/.sparkop/test/api_key"] = (b"--flag\n", 0o600)
+    plan = cluster.plan()
+    assert any(blocker.resource == "api-key" for blocker in plan.blockers)
