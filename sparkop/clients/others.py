@@ -53,7 +53,7 @@ def opencode_settings(profile: Profile) -> dict[str, Any]:
     model: dict[str, Any] = {
         "name": profile.title,
         "attachment": "image" in profile.input,
-        "reasoning": profile.reasoning,
+        "reasoning": profile.reasoning and bool(profile.efforts),  # true: opencode sends reasoning_effort
         "tool_call": True,
         "modalities": {"input": list(profile.input), "output": ["text"]},
     }
