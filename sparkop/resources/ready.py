@@ -22,8 +22,10 @@ from sparkop.resources.masking import mask
 from sparkop.resources.threads import Later, side_by_side
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
 
-POLL = 1.0
-"""Seconds between two looks at the containers."""
+POLL, LATER_POLL, YOUNG = 1.0, 3.0, 15.0
+"""Seconds between two looks at the containers; the longer ones after ``YOUNG`` seconds: a look costs the node
+a tenth of a second of work, and its rank is loading. The end of a log stream is seen at once."""
+SLICE = 0.5
 TOLD_EVERY = 15.0
 SILENCE = 60.0
 """Seconds for which a node may be silent while its rank loads: memory is short then, and answers are slow."""
@@ -72,9 +74,7 @@ def wait_ready(context: Context, question: Question) -> None:
                 )
             if clock.monotonic() > until:
                 raise _late(context, seen, waiting.last)
-            if not ended.is_set():
-                clock.sleep(POLL)
-            ended.clear()
+            waiting.pause(ended)
 
 
 def _answer(asked: Later[EndpointState]) -> EndpointState | None:
@@ -108,6 +108,14 @@ class _Waiting:
         if dead:
             raise death(self.context, dead)
         return seen
+
+    def pause(self, ended: threading.Event) -> None:
+        """Until the next look; shorter when a log stream ends: its rank may have ended."""
+        began = self.context.clock.monotonic()
+        pause = POLL if began - self.began < YOUNG else LATER_POLL
+        while not ended.is_set() and self.context.clock.monotonic() - began < pause:
+            self.context.clock.sleep(SLICE)
+        ended.clear()
 
     def judge(self, state: EndpointState) -> bool:
         """Whether it serves. Raises BlockedError for what waiting does not mend."""
