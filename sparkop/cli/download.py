@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--deep", is_flag=True, help="Hash every file again instead of trusting the ledger; mend what is bad."
 )
+@click.option("--rate", metavar="SIZE", help="Most bytes a second of the download, for example 20MB.")
 @click.option("--update", is_flag=True, help="Ask the hub again which commit the branch is.")
 def command(
     spec: str | None,
@@ -34,6 +35,7 @@ def command(
     follow: bool,
     cancel: bool,
     deep: bool,
+    rate: str | None,
     update: bool,
 ) -> int:
     """Fetch, verify and copy the weights, or find a download that runs.
@@ -61,8 +63,19 @@ def command(
         elif follow:
             _follow(loaded.spec, hosts, emit, stop)
         else:
-            _download(loaded.spec, hosts, emit, stop, deep=deep)
+            _download(loaded.spec, hosts, emit, stop, deep=deep, rate=_bytes(rate))
     return ExitCode.OK
+
+
+def _bytes(rate: str | None) -> int:
+    from sparkop.spec.quantities import ByteSize
+
+    if rate is None:
+        return 0
+    try:
+        return int(ByteSize.parse(rate))
+    except ValueError as error:
+        raise UsageError(f"--rate {rate}: {error}") from None
 
 
 def _update(spec: ClusterSpec) -> None:
@@ -77,7 +90,13 @@ def _update(spec: ClusterSpec) -> None:
 
 
 def _download(
-    spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event, *, deep: bool
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    emit: Listener,
+    stop: threading.Event,
+    *,
+    deep: bool,
+    rate: int,
 ) -> None:
     from sparkop.reconcile.converge import converge
     from sparkop.reconcile.transfers import verify_all
@@ -85,7 +104,7 @@ def _download(
 
     if deep:
         verify_all(spec, hosts, emit=emit, stop=stop)
-    done = converge(spec, hosts, emit=emit, stop=stop, command="download", resources=(WeightFiles(),))
+    done = converge(spec, hosts, emit=emit, stop=stop, command="download", resources=(WeightFiles(rate),))
     if not done.interrupted:
         click.echo(f"{spec.weights.repository}: complete and verified on every node")
 

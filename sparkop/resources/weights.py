@@ -37,6 +37,10 @@ class WeightFiles:
 
     kind = KIND
 
+    def __init__(self, rate: int = 0) -> None:
+        self._rate = rate
+        """Bytes a second that a download may take; 0: no limit."""
+
     def prepare(self, spec: ClusterSpec) -> Checkpoint:
         """The hub's list of the pinned revision, from the controller's memory where it can."""
         weights = spec.weights
@@ -70,7 +74,7 @@ class WeightFiles:
                 unknown.append(unread(document, KIND, node.name, KIND))
             else:
                 found[node.name] = document.weights
-        plan = _Plan(desired, observed, checkpoint, found)
+        plan = _Plan(desired, observed, checkpoint, found, self._rate)
         plan.make()
         return Difference(
             tuple(plan.operations), tuple(plan.blockers), tuple(unknown), _problems(desired, observed, found)
@@ -106,12 +110,18 @@ class _Plan:
     """Who fetches what from where. Filled by `make`."""
 
     def __init__(
-        self, desired: Desired, observed: Observed, checkpoint: Checkpoint, found: Mapping[str, Weights]
+        self,
+        desired: Desired,
+        observed: Observed,
+        checkpoint: Checkpoint,
+        found: Mapping[str, Weights],
+        rate: int,
     ) -> None:
         self._desired = desired
         self._observed = observed
         self._checkpoint = checkpoint
         self._found = found
+        self._rate = rate
         self.operations: list[Operation] = []
         self.blockers: list[Blocker] = []
 
@@ -170,7 +180,9 @@ class _Plan:
             return
         seconds = needed / COPY_RATE if source else 0.0
         needs = [o.key for o in self.operations if after is not None and o.node == after]
-        parameters = {"from": source} if source else {}
+        parameters: dict[str, Any] = {"from": source} if source else {}
+        if self._rate and action is Action.DOWNLOAD:
+            parameters["rate"] = self._rate
         self.operations.append(
             Operation(
                 action, name, KIND, cause, Cost(needed, seconds), needs=tuple(needs), parameters=parameters

@@ -101,6 +101,7 @@ def _job(operation: Operation, context: Context) -> dict[str, Any]:
         "search": search_places(spec, node),
         "keep_parts": spec.weights.keep_parts,
         "deep": bool(operation.parameters.get("deep", False)),
+        "rate": int(operation.parameters.get("rate", 0)),
     }
 
 

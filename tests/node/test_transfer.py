@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,3 +204,29 @@ def test_a_rate_limit_is_kept(node: Node, hub: Hub) -> None:
     started = time.monotonic()
     node.run(node.job(hub.job_files("sub/ä b.bin"), hub, rate=MIB))
     assert time.monotonic() - started > 1.5
+
+
+def test_a_disk_that_fills_up_on_the_way_stops_cleanly_and_is_carried_on(
+    node: Node, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was durable is used; the error says what to do; no file has its name."""
+    real, left = os.pwrite, 24 * MIB
+
+    def pwrite(handle: int, data: Any, offset: int) -> int:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    job = node.job(hub.job_files("model.bin"), hub, streams=2)
+    status = node.run(job)
+    assert status["error"]["kind"] == "space"
+    assert "free space and start it again" in status["error"]["remedy"]
+    assert not (node.weights / "model.bin").exists()
+    monkeypatch.undo()
+    before = hub.sent
+    assert node.run(job)["phase"] == "done"
+    assert (node.weights / "model.bin").read_bytes() == LARGE
+    assert hub.sent - before < len(LARGE)
