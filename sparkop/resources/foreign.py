@@ -16,7 +16,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import state_text
 from sparkop.resources.guard import guard_name
-from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
+from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_ADOPT, History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.spec.models import ClusterSpec
@@ -35,7 +35,7 @@ class Foreign:
         return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        request: dict[str, Json] = {"containers": _names(spec)}
+        request: dict[str, Json] = {"containers": _names(spec), "labels": [f"{ROLE}={ROLE_RANK}"]}
         if node.name == spec.head.name:
             request["ports"] = _ports(spec)
         return request
@@ -54,7 +54,7 @@ class Foreign:
                     blockers.append(made)
             if node.head and not found:
                 blockers += _taken_ports(desired.spec, node, document)
-        return Difference(tuple(operations), tuple(blockers))
+        return Difference(tuple(operations), tuple(blockers), warnings=_neighbours(desired, observed))
 
     def perform(self, operation: Operation, context: Context) -> None:
         host = context.host(operation.node)
@@ -99,6 +99,20 @@ def _told(node: str, container: Container, history: History) -> Operation | Bloc
         else f"sparkop apply --adopt replaces it; or remove it yourself: docker rm -f {container.name}"
     )
     return Blocker(node, resource, cause, remedy)
+
+
+def _neighbours(desired: Desired, observed: Observed) -> tuple[str, ...]:
+    """Ranks of other clusters that run on our nodes: allowed, but they share memory and GPU with ours."""
+    told = []
+    names = set(_names(desired.spec))
+    for node in desired.nodes:
+        docker = observed.documents[node].docker
+        for container in docker.containers if docker else ():
+            other = container.labels.get(CLUSTER)
+            rank = container.labels.get(ROLE) == ROLE_RANK and container.running
+            if rank and other not in (None, desired.spec.name) and container.name not in names:
+                told.append(f"{node}: {container.name} of cluster {other} runs here too, and takes memory")
+    return tuple(told)
 
 
 def _taken_ports(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker]:
