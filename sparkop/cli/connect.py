@@ -12,6 +12,7 @@ from sparkop.cli.options import F, load_spec, spec_options
 
 if TYPE_CHECKING:
     from sparkop.clients.profile import Profile
+    from sparkop.spec.models import ClusterSpec
 
 
 def client_options(command: F) -> F:
@@ -52,19 +53,20 @@ def pi(
 
     Exit codes: 0, 6 a file of Pi's is broken or Node.js is missing, 64, 65.
     """
-    from sparkop.views.connect import say, show_changes, show_connected, show_undone
-
-    profile = _profile(spec, overlays, sets, base_url, key_env, set_default)
     from sparkop.clients.pi import agent_folder, connect, plan_connect, plan_undo, undo
     from sparkop.errors import BlockedError
+    from sparkop.views.connect import say, show_changes, show_connected, show_undone
 
+    cluster = load_spec(spec, overlays, sets).spec
     folder = agent_folder()
     if undoing:
-        back = plan_undo(folder, profile.provider)
+        provider = cluster.clients.provider or cluster.name
+        back = plan_undo(folder, provider)
         if not dry_run and back is not None:
             undo(back)
-        show_undone(back, folder, profile.provider, dry_run=dry_run)
+        show_undone(back, folder, provider, dry_run=dry_run)
         return
+    profile = _profile(cluster, base_url, key_env, set_default)
     plan = plan_connect(profile, folder)  # a broken file is told before anything is installed
     from sparkop.clients.pi_files import MODELS
     from sparkop.clients.pi_program import find_pi, install, plan_installation, refuses
@@ -84,7 +86,7 @@ def pi(
             )
     show_changes(plan, profile, dry_run=dry_run)
     if not dry_run:
-        show_connected(profile, folder, connect(plan))
+        show_connected(profile, folder, connect(plan), "sparkop lab run -- " if _in_lab(cluster) else "")
 
 
 @command.command("env")
@@ -99,7 +101,7 @@ def env(
     """Print shell exports: eval "$(sparkop connect env)"."""
     from sparkop.clients.others import shell_exports
 
-    click.echo(shell_exports(_profile(spec, overlays, sets, base_url, key_env)), nl=False)
+    click.echo(shell_exports(_profile(load_spec(spec, overlays, sets).spec, base_url, key_env)), nl=False)
 
 
 @command.command("openai")
@@ -119,7 +121,7 @@ def openai(
     """Print base URL, model and limits, for any client of an OpenAI-compatible API."""
     from sparkop.clients.others import as_json, as_yaml, openai_settings
 
-    settings = openai_settings(_profile(spec, overlays, sets, base_url, key_env))
+    settings = openai_settings(_profile(load_spec(spec, overlays, sets).spec, base_url, key_env))
     click.echo(as_json(settings) if output == "json" else as_yaml(settings), nl=False)
 
 
@@ -137,7 +139,7 @@ def opencode(
     """Print a provider for opencode.json."""
     from sparkop.clients.others import as_json, opencode_settings
 
-    profile = _profile(spec, overlays, sets, base_url, key_env, set_default)
+    profile = _profile(load_spec(spec, overlays, sets).spec, base_url, key_env, set_default)
     click.echo(as_json(opencode_settings(profile)), nl=False)
     _key_note(profile)
 
@@ -154,18 +156,13 @@ def continue_(
     """Print a config.yaml for Continue."""
     from sparkop.clients.others import as_yaml, continue_settings
 
-    profile = _profile(spec, overlays, sets, base_url, key_env)
+    profile = _profile(load_spec(spec, overlays, sets).spec, base_url, key_env)
     click.echo(as_yaml(continue_settings(profile)), nl=False)
     _key_note(profile)
 
 
 def _profile(
-    spec: str | None,
-    overlays: tuple[Path, ...],
-    sets: tuple[str, ...],
-    base_url: str | None,
-    key_env: str | None,
-    set_default: bool = False,
+    cluster: ClusterSpec, base_url: str | None, key_env: str | None, set_default: bool = False
 ) -> Profile:
     import re
 
@@ -174,13 +171,22 @@ def _profile(
     from sparkop.errors import UsageError
 
     if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):
-        raise UsageError(
-            f"{key_env[:4]}... is no name of a variable", remedy="--key-env NAME, never the key itself"
-        )
-    cluster = load_spec(spec, overlays, sets).spec
+        raise UsageError("--key-env is no name of a variable", remedy="--key-env NAME, never the key itself")
     return profile_of(
         cluster, key_path(cluster), base_url=base_url, key_variable=key_env, make_default=set_default
     )
+
+
+def _in_lab(cluster: ClusterSpec) -> bool:
+    """Whether the API is in a lab, where only programs of `sparkop lab run` reach it."""
+    from sparkop.errors import UnreachableError
+    from sparkop.lab.enter import inside, lab_of
+
+    try:
+        hosts = {node.remote.host for node in cluster.nodes if node.remote}
+        return inside() is None and lab_of({node.name for node in cluster.nodes}, hosts) is not None
+    except UnreachableError:
+        return True
 
 
 def _key_note(profile: Profile) -> None:

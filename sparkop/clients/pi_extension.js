@@ -14,21 +14,25 @@ function withoutLimits(body) {
   return kept;
 }
 
+/** Server and path, as fetch spells them: small letters, no default port. */
+function place(url) {
+  const { origin, pathname } = new URL(url);
+  return origin + pathname;
+}
+
 /** The arguments of fetch, without limits when the request goes to one of our servers. */
 function changed(input, init, servers) {
   if (typeof init?.body !== "string") return init;
-  const url = String(input?.url ?? input);
-  for (const { baseUrl, model } of servers.values()) {
-    if (url !== `${baseUrl}/chat/completions`) continue;
-    try {
-      const body = JSON.parse(init.body);
-      const kept = body?.model === model ? withoutLimits(body) : undefined;
-      if (kept) return { ...init, body: JSON.stringify(kept) };
-    } catch {
-      return init;
-    }
+  try {
+    const url = place(String(input?.url ?? input));
+    const ours = [...servers.values()].filter(({ baseUrl }) => url === place(`${baseUrl}/chat/completions`));
+    if (ours.length === 0) return init;
+    const body = JSON.parse(init.body);
+    const kept = ours.some(({ model }) => body?.model === model) ? withoutLimits(body) : undefined;
+    return kept ? { ...init, body: JSON.stringify(kept) } : init;
+  } catch {
+    return init;
   }
-  return init;
 }
 
 export default function (pi) {

@@ -189,7 +189,13 @@ def _selects(pattern: str, full: str) -> bool:
     """Whether an entry of enabledModels stands for the model; it may be a pattern or end in ``:level``."""
     level = pattern.rpartition(":")
     candidates = [pattern, level[0]] if level[2] in ("off", *LEVELS) else [pattern]
-    return any(fnmatchcase(full.lower(), candidate.lower()) for candidate in candidates)
+    return any(_glob(full.lower(), candidate.lower()) for candidate in candidates)
+
+
+def _glob(text: str, pattern: str) -> bool:
+    """As Pi matches: a star stays between two slashes."""
+    parts, patterns = text.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
 def _settings_undone(provider: str, model: str, text: str | None, base: str | None) -> str | None:

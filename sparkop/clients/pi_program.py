@@ -130,7 +130,7 @@ def _writable(prefix: Path) -> bool:
         folder = prefix / part
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
-        if not os.access(folder, os.W_OK):
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
             return False
     return True
 

@@ -29,14 +29,14 @@ def show_changes(plan: PiPlan, profile: Profile, *, dry_run: bool) -> None:
         click.echo(f"{'would ' if dry_run else ''}{_verb(change)} {change.path}")
 
 
-def show_connected(profile: Profile, folder: Path, backups: list[Path]) -> None:
-    """Backups, what to run, and what may stand in the way."""
+def show_connected(profile: Profile, folder: Path, backups: list[Path], prefix: str = "") -> None:
+    """Backups, what to run (after ``prefix``), and what may stand in the way."""
     for backup in backups:
         say(f"as it was: {backup}")
     for line in notes(profile, folder):
         say(f"note: {line}")
     model = shlex.quote(f"{profile.provider}/{profile.model}")
-    say(f"try: pi -p --model {model} hello < /dev/null")
+    say(f"try: {prefix}pi -p --model {model} hello < /dev/null")
 
 
 def show_undone(plan: PiPlan | None, folder: Path, provider: str, *, dry_run: bool) -> None:
