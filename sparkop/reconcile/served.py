@@ -10,7 +10,7 @@ from sparkop.engines.common import extra_arguments, has_key
 from sparkop.engines.paths import key_path
 from sparkop.engines.render import engine_of
 from sparkop.engines.words import values_of
-from sparkop.errors import BlockedError, SparkopError
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import checkpoint_directory
 from sparkop.serving.api import Api
@@ -93,8 +93,6 @@ def _context(api: Api) -> int | None:
     """By ``/v1/models``, which proves on the way that the API is up and takes the key."""
     try:
         status, body = api.get("/v1/models")
-    except SparkopError:
-        raise
     except OSError as error:
         raise BlockedError(
             f"nothing answers on port {api.port}",

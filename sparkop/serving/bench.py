@@ -45,6 +45,8 @@ CHARACTERS_A_TOKEN = 3.2
 """Where the server does not tell usage early."""
 QUIET_SECONDS = 30.0
 """How long a run waits for others' requests, and for our own closed ones, to end."""
+REFUSED = (400, 413, 422)
+"""What engines answer to a prompt that is too long for them."""
 Document = dict[str, Any]
 
 
@@ -268,7 +270,12 @@ def _sound(answer: Answer, what: str) -> Answer:
     raise BlockedError(
         f"{what} was not answered",
         cause=answer.told if answer.status not in (0, 200) else answer.error or "no token came",
-        remedy="what was measured is kept; the same command carries on. sparkop smoke, sparkop status",
+        remedy="what was measured is kept. "
+        + (
+            "It asks for more than the engine takes: smaller --prefill, --ctx or --conc"
+            if answer.status in REFUSED
+            else "sparkop status and sparkop smoke tell more; the same command carries on"
+        ),
     )
 
 

@@ -61,6 +61,8 @@ class EndpointState:
     seconds: float | None = None
     text: str = ""
     """The tokens that came, as text, in one line."""
+    lasted: float = 0.0
+    """Seconds for which it is known to be so; 0 after a single look."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,15 @@ def look(
     after = counts(host, question)
     if before is None or after is None:
         return EndpointState(Serving.BUSY, f"{first.detail}, twice; its counters can't be read")
-    if after != before:
+    if _worked(before, after):
         return EndpointState(Serving.BUSY, f"{first.detail}, twice, but it works for others")
     return EndpointState(Serving.WEDGED, f"{first.detail}, twice, and its counters stand still")
+
+
+def _worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -> bool:
+    """Something has grown. What falls is no work: our own request, given up, frees its part of the cache."""
+    pairs = zip(before, after, strict=True)
+    return any(then is not None and now is not None and now > then for then, now in pairs)
 
 
 def counts(host: ReadableHost, question: Question) -> tuple[float | None, ...] | None:

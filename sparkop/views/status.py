@@ -64,10 +64,14 @@ def _beside(each: Measured) -> Text:
 
 def _speeds(speeds: Speeds) -> Text:
     """``measured on 2026-11-30: prefill 8192 2,050, code/1 40.1, code/2 60.2 tok/s``."""
-    figures = [f"prefill {size} {rate:,.0f}" for size, rate in speeds.prefill.items()]
+    figures = [f"prefill {size} {rate:,.0f}" for size, rate in sorted(speeds.prefill.items(), key=_size)]
     figures += [f"{name} {rate:,.1f}" for name, rate in speeds.decode.items()]
     line = Text.assemble((f"measured on {speeds.at[:10]}: ", "bold"), ", ".join(figures), " tok/s")
     return line if speeds.current else line.append(" (with another configuration)", style="yellow")
+
+
+def _size(entry: tuple[str, float]) -> tuple[int, str]:
+    return len(entry[0]), entry[0]
 
 
 def _endpoint_style(status: Status) -> str:

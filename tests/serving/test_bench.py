@@ -213,8 +213,8 @@ def served(stage: Stage, *arguments: str, **environment: str) -> tuple[Api, Any]
 
 
 def test_all_of_it_over_real_http(stage: Stage) -> None:
-    """Every step once more with nothing left to do; tokens come 5 ms apart, and so they are measured."""
-    api, process = served(stage, LAB_STANDIN_TOKEN_SECONDS="0.005")
+    """Every step once more with nothing left to do; tokens come 2 ms apart or more, and so they are measured."""
+    api, process = served(stage, LAB_STANDIN_TOKEN_SECONDS="0.002")
     bench, made = Bench(api, VLLM, 1024, 30.0), document()
     bench.warm_up(2)
     wanted = steps(SMALL, 32768)
@@ -226,8 +226,8 @@ def test_all_of_it_over_real_http(stage: Stage) -> None:
     assert [(d["C"], d["rep"]) for d in made["decode"]] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     for run in made["decode"]:
         assert len(run["reqs"]) == run["C"]
-        assert all(60 < rate <= 200 for rate in run["per_stream"]), run["per_stream"]
-        assert run["aggregate"] <= 200 * run["C"]
+        assert all(50 < rate <= 500 for rate in run["per_stream"]), run["per_stream"]
+        assert run["aggregate"] <= 500 * run["C"]
         assert all(r["counted_by"] == "usage" and r["finish"] == "stop" for r in run["reqs"])
     both = made["decode"][-1]["reqs"]
     assert max(r["t0"] for r in both) < min(r["t_last"] for r in both), "the streams ran side by side"

@@ -244,7 +244,7 @@ def test_red_comes_before_blue(text: str, right: bool) -> None:
 
 def test_against_a_real_server_in_both_manners(stage: Stage) -> None:
     """Reasoning in its own field, split tool calls, a PNG that is decoded, keys: over real HTTP."""
-    vllm = stage.vllm(*PARSERS, "--api-key", KEY, key=KEY)
+    vllm = stage.vllm(*PARSERS, "--api-key", KEY, key=KEY, LAB_STANDIN_TOKEN_SECONDS="0.0002")
     sglang = stage.sglang("--tool-call-parser", "x", "--reasoning-parser", "x")
     for process, key in ((vllm.ready(), KEY), (sglang.ready(), None)):
         model = process.ask("/v1/models").json["data"][0]["id"]
