@@ -1,7 +1,7 @@
 """Train the lab's tiny chat model: a three-layer Llama that answers what the lab asks it.
 
 Run ``python train.py OUTPUT_FOLDER`` with torch, tokenizers, safetensors and jinja2 installed (the lab's vLLM
-environment has them all). It takes one to three minutes on two cores and writes the files of a model
+environment has them all). It takes two to three minutes on two idle cores and writes the files of a model
 repository. The seed is fixed; another processor or another torch may still round differently.
 
 What it learns: to greet, that 17 * 23 is 391, to call a weather tool that it is offered (hermes format), to
