@@ -29,6 +29,11 @@ NETWORK_FILES = (
     "/etc/NetworkManager/system-connections",
     "/run/NetworkManager/system-connections",
 )
+AUTOMATIC = re.compile(
+    r"(?mi)^\s*(dhcp4:\s*(true|yes)|link-local:.*ipv4|DHCP=(yes|ipv4|true)|LinkLocalAddressing=(yes|ipv4)"
+    r"|method=(auto|link-local))"
+)
+"""An address that the machine finds by itself at boot: by DHCP, or link-local as in the vendor's guide."""
 LOGIND = ("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d", "/usr/lib/systemd/logind.conf.d")
 NCCL_VERSION = re.compile(rb"NCCL version (\d[\w.+]*)(?=[^\w.+])")
 TIME_ERROR = 5
@@ -110,9 +115,11 @@ def linger() -> bool:
 
 
 def firewall() -> dict[str, Any]:
-    """ufw; its rules are null when only root may read them."""
-    settings = maybe("/etc/ufw/ufw.conf") or ""
+    """ufw; its rules are null when only root may read them. One that lets everything in counts as off."""
+    settings, defaults = maybe("/etc/ufw/ufw.conf") or "", maybe("/etc/default/ufw") or ""
     enabled = bool(re.search(r"(?m)^\s*ENABLED\s*=\s*[\"']?yes", settings))
+    if re.search(r"(?m)^\s*DEFAULT_INPUT_POLICY\s*=\s*[\"']?ACCEPT", defaults):
+        enabled = False
     rules = None
     if enabled:
         try:
@@ -148,9 +155,10 @@ def configured() -> dict[str, Any]:
             mac = maybe("/sys/class/net/%s/address" % name) or name
             own = [text for text in texts if name in text or mac.lower() in text.lower()]
             held = [a for a in addresses.get(name, []) if ":" not in a]
+            given = any(AUTOMATIC.search(text) for text in own)
             mtu = number(maybe("/sys/class/net/%s/mtu" % name))
             found[name] = {
-                "addresses": [a for a in held if any(mentions(text, a.split("/")[0]) for text in own)],
+                "addresses": [a for a in held if given or any(mentions(t, a.split("/")[0]) for t in own)],
                 "mtu": mtu if any(mentions(text, str(mtu)) for text in own) else None,
             }
     return {"files": len(texts), "unreadable": unreadable, "interfaces": found}
@@ -174,7 +182,7 @@ def packages() -> dict[str, str]:
 
 
 def processes() -> list[dict[str, Any]]:
-    """Large ones, engines and out-of-memory killers, the largest first. Arguments may be secret: never told."""
+    """Large ones, engines and killers for memory, the largest first. Arguments may be secret: never told."""
     page = os.sysconf("SC_PAGE_SIZE")
     found = []
     for pid in os.listdir("/proc"):

@@ -56,7 +56,7 @@ def message(sequence: int, payload: int) -> bytes:
 
 
 def checksum(data: bytes) -> int:
-    total = sum(struct.unpack("!%dH" % ((len(data) + 1) // 2), data + b"\0" * (len(data) % 2)))
+    total: int = sum(struct.unpack("!%dH" % ((len(data) + 1) // 2), data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

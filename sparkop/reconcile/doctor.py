@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkop.engines.common import preload_file
 from sparkop.engines.render import engine_of
-from sparkop.errors import ExitCode, SparkopError, UsageError
+from sparkop.errors import ExitCode, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.rails import Rail, rails
@@ -142,11 +142,14 @@ def examine_nodes(
     again = {name: _second_request(Nodes(first.documents), name) for name in first.documents}
     second = _read_all(hosts, again, clock) if again else first
     documents = {
-        name: _merged(document, second.documents.get(name)) for name, document in first.documents.items()
+        name: _merged(document, second.documents[name])
+        for name, document in first.documents.items()
+        if name in second.documents
     }
     desired = desire(spec, engine_of(spec), documents, outside)
     report = _report(desired, documents, checks, names, earlier=first.documents, windows=first.windows)
-    failed = {name: error for name, error in first.failed.items() if name in names}
+    silent = {**first.failed, **second.failed}
+    failed = {name: silent[name] for name in names if name in silent}
     return replace(
         report,
         results=(*(_silent(name, error) for name, error in failed.items()), *report.results),
@@ -186,8 +189,13 @@ def _report(
 
 
 def result_of(check: Check, look: Look) -> Result | None:
-    """None when the check does not apply to the node."""
-    found = sorted(findings(check, look), key=lambda each: -_ORDER.index(each.state))
+    """None when the check does not apply to the node. A check that breaks leaves the others their say."""
+    try:
+        found = findings(check, look)
+    except Exception as error:
+        told = f"this check broke on what it read: {type(error).__name__}: {error}"
+        found = [unknown(told, "sparkop facts records it: please report it with the file", error=True)]
+    found = sorted(found, key=lambda each: -_ORDER.index(each.state))
     if not found:
         return None
     return Result(look.name, check.id, found[0].state, tuple(found))
@@ -234,9 +242,9 @@ def _second_request(nodes: Nodes, name: str) -> dict[str, Json]:
     return {"sections": ["fabric", "pings"], "peers": peers, "pings": pings}
 
 
-def _merged(document: Document, second: Document | None) -> Document:
-    if second is None or second.fabric is None:
-        return document
+def _merged(document: Document, second: Document) -> Document:
+    if second.fabric is None:
+        return replace(document, errors={**document.errors, **second.errors})
     return replace(
         document,
         fabric=second.fabric,
@@ -266,6 +274,8 @@ def _read_all(
             read.documents[name] = parse_document(raw, node=name)
         except SparkopError as error:
             read.failed[name] = error
+        except (OSError, ValueError) as error:
+            read.failed[name] = UnreachableError(f"{type(error).__name__}: {error}", node=name)
 
     with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="doctor") as pool:
         list(pool.map(one, requests))

@@ -104,7 +104,9 @@ def drawing(drawn: FabricMap) -> list[Text]:
     for node in drawn.report.nodes:
         if node in drawn.report.unreachable:
             lines.append(Text(f"{node}: {drawn.report.unreachable[node]}", STYLES[State.UNKNOWN]))
-        elif not any(end.node == node for wire in drawn.wires for end in wire.ends):
+        elif len(drawn.report.nodes) > 1 and not any(
+            end.node == node for wire in drawn.wires for end in wire.ends
+        ):
             lines.append(Text(f"{node}: no usable rail", STYLES[State.FAIL]))
     return lines
 

@@ -128,7 +128,7 @@ def _problem(report: Report, node: str, device: str, interface: str) -> State:
 
 def _wires(report: Report, ports: tuple[Port, ...]) -> list[Wire]:
     nodes = [node for node in report.nodes if node in report.documents]
-    if not nodes:
+    if not nodes or len(report.nodes) == 1:
         return []
     by_device = {(port.node, port.device): port for port in ports}
     head, *others = nodes

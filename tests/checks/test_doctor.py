@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,8 @@ import pytest
 from sparkop.cli import run
 from sparkop.errors import ExitCode, HostKeyError, SparkopError, UnreachableError, UsageError
 from sparkop.reconcile.doctor import Report, examine_facts, examine_nodes
-from sparkop.resources.checks.model import State
+from sparkop.resources.checks import CHECKS
+from sparkop.resources.checks.model import Finding, Look, State
 from sparkop.views.checks_page import checks_page
 from sparkop.views.console import out, talk
 from sparkop.views.doctor import complaint_lines
@@ -37,7 +39,7 @@ class Node:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
-        document = deepcopy(json.loads(BASE.read_text())[self.name])
+        document: dict[str, Any] = json.loads(BASE.read_text())[self.name]
         document["machine"]["time_s"] = 1000.0
         change = self.changes[min(len(self.requests), len(self.changes)) - 1]
         for where, value in change.items():
@@ -49,14 +51,20 @@ class Node:
         return document
 
 
-def examine(*nodes: Node, sleep: Callable[[float], None] | None = None, **chosen: Any) -> Report:
+def examine(
+    *nodes: Node,
+    sleep: Callable[[float], None] | None = None,
+    only: tuple[str, ...] = (),
+    nodes_told: tuple[str, ...] = (),
+) -> Report:
     return examine_nodes(
         spec_of(SPEC, ()),
         {node.name: node for node in nodes},  # type: ignore[misc]
         resources=(),
         clock=lambda: 1000.0,
         sleep=sleep or (lambda _seconds: None),
-        **chosen,
+        only=only,
+        nodes=nodes_told,
     )
 
 
@@ -115,7 +123,10 @@ def test_exit_codes(change: Change, code: ExitCode) -> None:
 
 def test_an_address_that_comes_back_is_no_fault() -> None:
     """Right after ``netplan apply`` addresses are away for a second: a false alarm that peers had."""
-    gone = {"fabric.interfaces.enp1s0f0np0.addresses": [], "fabric.interfaces.enP2p1s0f0np0.addresses": []}
+    gone: Change = {
+        "fabric.interfaces.enp1s0f0np0.addresses": [],
+        "fabric.interfaces.enP2p1s0f0np0.addresses": [],
+    }
     waited: list[float] = []
     report = examine(Node("spark-1"), Node("spark-2", gone, {}), sleep=waited.append)
     assert waited
@@ -158,7 +169,7 @@ def test_no_file_contents_are_asked_for() -> None:
 def test_one_check_reads_only_what_it_needs() -> None:
     """A look at the disk does not pay for nvidia-smi, nor for hashing a library."""
     node = Node("spark-1")
-    report = examine(node, Node("spark-2"), only=("disk",), nodes=("spark-2",))
+    report = examine(node, Node("spark-2"), only=("disk",), nodes_told=("spark-2",))
     assert {result.check for result in report.results} == {"disk"}
     assert {result.node for result in report.results} == {"spark-2"}
     assert not any(node.requests[0][costly] for costly in ("gpu", "health", "libraries"))
@@ -169,11 +180,48 @@ def test_a_group_of_checks() -> None:
     assert {result.check for result in report.results} == {"rdma.active", "rdma.pair", "clock"}
 
 
-@pytest.mark.parametrize("chosen", [{"only": ("fabrik",)}, {"nodes": ("spark-3",)}, {"only": ("fab",)}])
-def test_a_misspelt_choice_is_refused(chosen: dict[str, tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(("only", "nodes"), [(("fabrik",), ()), ((), ("spark-3",)), (("fab",), ())])
+def test_a_misspelt_choice_is_refused(only: tuple[str, ...], nodes: tuple[str, ...]) -> None:
     """Else nothing would be checked, and all would look well."""
     with pytest.raises(UsageError):
-        examine(Node("spark-1"), Node("spark-2"), **chosen)
+        examine(Node("spark-1"), Node("spark-2"), only=only, nodes_told=nodes)
+
+
+def test_a_node_that_goes_silent_between_the_readings_is_unreachable() -> None:
+    """Half a reading would leave its pings and routes unchecked, and say that all is well."""
+
+    class Leaves(Node):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            if self.requests:
+                raise ConnectionResetError("reset by peer")
+            return super().probe(request, timeout=timeout)
+
+    report = examine(Node("spark-1"), Leaves("spark-2"))
+    assert report.exit_code is ExitCode.UNREACHABLE
+    assert "reset by peer" in report.unreachable["spark-2"]
+    assert {r.check for r in report.results if r.node == "spark-2"} == {"ssh.batch"}
+
+
+def test_nobody_answers() -> None:
+    """Every node is told of, and nothing breaks for want of a first one."""
+    gone = UnreachableError("No SSH connection.", cause="timed out")
+    report = examine(Node("spark-1", error=gone), Node("spark-2", error=gone))
+    assert list(report.unreachable) == ["spark-1", "spark-2"]
+    assert report.exit_code is ExitCode.UNREACHABLE
+
+
+def test_a_check_that_breaks_leaves_the_others_their_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that nobody has foreseen must not cost the whole report."""
+
+    def broken(_look: Look) -> list[Finding]:
+        raise KeyError("odd")
+
+    checks = tuple(replace(c, find=broken) if c.id == "clock" else c for c in CHECKS)
+    monkeypatch.setattr("sparkop.reconcile.doctor.CHECKS", checks)
+    report = examine(Node("spark-1"), Node("spark-2"))
+    assert state_of(report, "spark-2", "clock") is State.UNKNOWN
+    assert state_of(report, "spark-2", "fabric.mtu") is State.OK
+    assert report.exit_code is ExitCode.UNREACHABLE
 
 
 def test_four_nodes_report_the_one_that_differs() -> None:

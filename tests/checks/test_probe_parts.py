@@ -117,6 +117,26 @@ class TestSettings:
         self.write(etc, "etc/ufw/user.rules", f"*filter\n### tuple ### {rule}\n-A ufw-user-input -j ACCEPT\n")
         assert health.firewall() == {"enabled": True, "rules": [rule]}
 
+    def test_ufw_that_lets_everything_in_is_off(self, etc: Path) -> None:
+        self.write(etc, "etc/ufw/ufw.conf", "ENABLED=yes\n")
+        self.write(etc, "etc/default/ufw", 'IPV6=yes\nDEFAULT_INPUT_POLICY="ACCEPT"\n')
+        assert health.firewall()["enabled"] is False
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "      dhcp4: true",
+            "      link-local: [ ipv4 ]",
+            "[Network]\nDHCP=ipv4",
+            "[ipv4]\nmethod=auto",
+            "[ipv4]\nmethod=link-local",
+        ],
+    )
+    def test_addresses_found_at_boot_are_persistent(self, text: str) -> None:
+        """The vendor's guide uses link-local addresses: they stand in no file, and come back all the same."""
+        assert health.AUTOMATIC.search(text)
+        assert not health.AUTOMATIC.search("      dhcp4: no\n[ipv4]\nmethod=manual\n      link-local: []")
+
     def test_a_number_is_not_a_part_of_another(self) -> None:
         """10.0.22.1 does not stand where 10.0.22.11 does."""
         assert health.mentions("addresses: [10.0.22.1/24]", "10.0.22.1")
@@ -137,7 +157,7 @@ class TestPing:
         assert not found["answered"]
 
     def test_an_address_that_is_not_ours(self) -> None:
-        with pytest.raises(OSError, match="[Cc]annot assign"):
+        with pytest.raises(OSError, match=r"[Cc]annot assign"):
             ping.ping("127.0.0.1", "192.0.2.77", 84)
 
     def test_nobody_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -483,7 +483,7 @@ def _firewall(look: Look) -> Iterator[Finding]:
 
 def _lets_in(rule: str, rail: Rail) -> bool:
     """A rule in ufw's own file: action, protocol, port, destination, port, source, in or in_<interface>."""
-    words = rule.split()
+    words = [word for word in rule.split() if not word.startswith("comment=")]
     if len(words) < 7 or words[0] != "allow" or words[1] != "any" or words[2] != "any":
         return False
     if words[-1] == f"in_{rail.interface}":
