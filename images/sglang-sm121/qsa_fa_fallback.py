@@ -375,7 +375,8 @@ def attend(
         query_tiles,
         CAUSAL=causal, GROUP=query_heads // kv_heads, HEAD_DIM=head_dim, BLOCK_D=block_d(head_dim),
         SPLITS=splits, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
-        num_warps=num_warps(head_dim, upcast=k.dtype != q.dtype), num_stages=NUM_STAGES,
+        num_warps=num_warps(upcast=k.dtype != q.dtype, aligned=_aligned(k) and _aligned(v)),
+        num_stages=NUM_STAGES,
     )  # fmt: skip
     if splits > 1:
         _merge_splits[(sequences * max_seqlen_q, query_heads)](
@@ -391,11 +392,16 @@ def block_d(head_dim: int) -> int:
     return int(max(16, triton.next_power_of_2(head_dim)))
 
 
-def num_warps(head_dim: int, *, upcast: bool) -> int:
+def num_warps(*, upcast: bool, aligned: bool) -> int:
     """Four are the fastest while keys go straight to shared memory. Where they pass through registers,
-    because they are upcast or because rows are not aligned to 16 elements, four would spill.
+    because they are upcast or because rows are not aligned, four would spill.
     """
-    return 8 if upcast or head_dim % 16 else 4
+    return 8 if upcast or not aligned else 4
+
+
+def _aligned(rows: torch.Tensor) -> bool:
+    """Whether the compiler may copy 16 bytes at a time: it asks of each number whether 16 divides it."""
+    return all(number % 16 == 0 for number in (rows.data_ptr(), *rows.stride()[:2], rows.shape[2]))
 
 
 def _query_tiles(q: torch.Tensor, k: torch.Tensor, max_seqlen_q: int) -> int:

@@ -50,8 +50,9 @@ def variants() -> Iterator[Variant]:
         yield Variant(head_dim=head_dim)
     yield Variant(splits=qsa.MAX_SPLITS)
     yield Variant(causal=False)
-    yield Variant(head_dim=250, aligned=False)
-    yield Variant(head_dim=250, aligned=False, keys="fp8e4nv")
+    for head_dim in (256, 250):
+        yield Variant(head_dim=head_dim, aligned=False)
+        yield Variant(head_dim=head_dim, aligned=False, keys="fp8e4nv")
 
 
 def compile_attend(variant: Variant) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def compile_attend(variant: Variant) -> dict[str, Any]:
         "BLOCK_M": qsa.BLOCK_M,
         "BLOCK_N": qsa.BLOCK_N,
     }
-    warps = qsa.num_warps(variant.head_dim, upcast=variant.keys != variant.query)
+    warps = qsa.num_warps(upcast=variant.keys != variant.query, aligned=variant.aligned)
     options = {"num_warps": warps, "num_stages": qsa.NUM_STAGES}
     return _compile(qsa._attend_split, pointers, constants, {"score_scale": "fp32"}, options, variant)
 

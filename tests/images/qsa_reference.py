@@ -134,7 +134,8 @@ def cases() -> Iterator[Case]:
         for kv_dtype in (E4M3, E5M2):
             yield Case(f"{kv_dtype} to {dtype}", (1,) * 3, (70, 0, 33), dtype=dtype, kv_dtype=kv_dtype)
     for heads in ((12, 1), (24, 2)):
-        yield Case(f"2048 and a tail of 3, {heads}", (1, 1), (2051, 1), heads=heads, splits=12)
+        # Beside no row of few keys: its norm would be so large that three keys of 2051 could be left out.
+        yield Case(f"2048 and a tail of 3, {heads}", (1, 1), (2051, 0), heads=heads, splits=12)
     yield Case("scores far apart", (1,) * 3, (100, 64, 2), softmax_scale=1.0)
     yield Case("more splits than blocks", (1,) * 3, (100, 2, 0), splits=9)
     for heads, head_dim in (

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +149,40 @@ def test_the_host_part_allocates_launches_and_does_nothing_else(monkeypatch: pyt
         qsa.qsa_varlen_attention(**arguments)
     assert launches.seen[len(first) :] == first
     assert [grid for grid, _ in first] == [(4, 1, 12), (4, 12)]
+
+
+def _in_a_buffer(rows: torch.Tensor, row_elements: int, first: int) -> torch.Tensor:
+    """The same values, in rows of a wider buffer that begin `first` elements in."""
+    buffer = torch.zeros(rows.shape[0] * row_elements + first, dtype=rows.dtype)
+    view = buffer[first:].as_strided(rows.shape, (row_elements, rows.shape[2], 1))
+    return view.copy_(rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "warps"),
+    [
+        (lambda keys: keys, 4),
+        (lambda keys: _in_a_buffer(keys, 512, 16), 4),
+        (lambda keys: _in_a_buffer(keys, 512, 1), 8),
+        (lambda keys: _in_a_buffer(keys, 260, 0), 8),
+        (lambda keys: keys[..., :250], 8),
+    ],
+    ids=["the backend's", "part of a buffer", "odd start", "odd stride", "odd dimension"],
+)
+def test_keys_that_cannot_be_copied_straight_get_the_warps_that_do_not_spill(
+    change: Callable[[torch.Tensor], torch.Tensor], warps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler sees pointers and strides, not only the head dimension."""
+    launches = _Launches()
+    monkeypatch.setattr(qsa, "_attend_split", launches)
+    arguments = Case("", (1,), (70,), splits=1).arguments()
+    for name in ("k", "v"):
+        changed = change(arguments[name])
+        query = arguments["q"][..., : changed.shape[2]]
+        attend({**arguments, "q": query, "k": changed, "v": changed}, 1)
+        if changed.shape[2] == 256:
+            attend({**arguments, name: changed}, 1)
+    assert {constants["num_warps"] for _, constants in launches.seen} == {warps}
 
 
 @pytest.mark.parametrize(("rows", "heads"), [(0, (12, 1)), (3, (0, 1))])
