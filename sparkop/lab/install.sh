@@ -53,7 +53,10 @@ install_sparkop() {
     for place in ${PIP_FIND_LINKS:-}; do places="$places --find-links $place"; done
     [ -n "$places" ] || places='--torch-backend cpu'
     # shellcheck disable=SC2086 # a list of options
-    "$venv/bin/uv" pip install -q --python "$venv/bin/python" $places -e "$root${extra:+[$extra]}"
+    "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" $places \
+        -e "$root${extra:+[$extra]}"
+    # Where PYTHONDONTWRITEBYTECODE is set, every start would compile sparkop again.
+    env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -q "$root/sparkop" || true
 }
 
 install_packages
