@@ -163,6 +163,10 @@ class Document:
         last = index + 1 == len(parent.members)
         comma = self._commas.find(",", end, parent.end - 1 if last else parent.members[index + 1].start)
         text = self.text
+        if len(parent.members) == 1:
+            inside = text[parent.start + 1 : start] + text[max(comma + 1, end) : parent.end - 1]
+            if not inside.strip() and "//" not in text[end : max(comma, end)]:
+                return text[: parent.start + 1] + text[parent.end - 1 :]
         between = text[end:comma] if comma >= 0 else ""
         text = text[:start] + (between if "//" in between else "") + text[max(comma + 1, end) :]
         left = text[:start].rstrip(" \t")

@@ -141,6 +141,20 @@ def test_what_others_have_written_since_stays(agent: Path) -> None:
     }
 
 
+def test_drift_that_was_mended_does_not_spoil_undo(agent: Path) -> None:
+    """As when the spec lists Pi: our part was changed by hand, and apply has put it right."""
+    (agent / "models.json").write_text('{\n  // mine\n  "providers": {}\n}\n')
+    before = snapshot(agent.parent)
+    done(agent)
+    text = (agent / "models.json").read_text()
+    (agent / "models.json").write_text(text.replace(":8000/v1", ":9999/v1"))
+    (agent / "extensions" / "sparkop-ours.js").unlink()
+    assert len(done(agent)) == 1
+    assert (agent / "models.json").read_text() == text
+    undone(agent)
+    assert snapshot(agent.parent) == before
+
+
 def test_a_default_that_the_user_has_chosen_since_stays(agent: Path) -> None:
     done(agent)
     settings = json.loads((agent / "settings.json").read_text()) | {
