@@ -78,6 +78,8 @@ class Metrics:
     """Tokens that the KV cache holds."""
     accepted_tokens: str | None = None
     draft_tokens: str | None = None
+    acceptance: str | None = None
+    """Part of the drafted tokens that was taken lately, 0 to 1, where that is a gauge."""
 
 
 @dataclass(frozen=True)

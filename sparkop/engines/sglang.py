@@ -30,6 +30,7 @@ MANNERS = Manners(
         generation_tokens="sglang:generation_tokens_total",
         kv_usage="sglang:token_usage",
         pool_tokens="sglang:max_total_num_tokens",
+        acceptance="sglang:spec_accept_rate",
     ),
     health_path="/health",
     ready_path="/v1/models",

@@ -137,6 +137,7 @@ def metric_names(spec: ClusterSpec) -> MetricNames:
         kv_usage=metrics.kv_usage,
         accepted=metrics.accepted_tokens,
         drafted=metrics.draft_tokens,
+        acceptance=metrics.acceptance,
     )
 
 

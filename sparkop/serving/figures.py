@@ -29,6 +29,8 @@ class MetricNames:
     kv_usage: str
     accepted: str | None = None
     drafted: str | None = None
+    acceptance: str | None = None
+    """A gauge, where there are no counters of drafts."""
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -101,6 +103,7 @@ class Gauge:
     def __init__(self, api: Api, names: MetricNames, ours: int) -> None:
         self._api, self._names, self._ours = api, names, ours
         self._peak: float | None = None
+        self._acceptances: list[float] = []
         self._others = False
         self._before: tuple[float | None, float | None] = (None, None)
         self._over = threading.Event()
@@ -138,6 +141,8 @@ class Gauge:
         usage = sum_of(self._names.kv_usage, text)
         if usage is not None:
             self._peak = max(self._peak or 0.0, usage)
+        if self._names.acceptance and (taken := sum_of(self._names.acceptance, text)):
+            self._acceptances.append(taken)
         self._others = self._others or active(text, self._names) > self._ours
 
     def _drafts(self, text: str | None) -> tuple[float | None, float | None]:
@@ -148,7 +153,7 @@ class Gauge:
     def record(self) -> dict[str, Any]:
         """``acceptance`` (accepted / drafted tokens of this run), ``pool_peak`` (0 to 1), ``others``."""
         before, after = self._before, self._drafts(self.read())
-        acceptance = None
+        acceptance = round(statistics.fmean(self._acceptances), 4) if self._acceptances else None
         if None not in (*before, *after):
             drafted = float(after[1] or 0) - float(before[1] or 0)
             accepted = float(after[0] or 0) - float(before[0] or 0)

@@ -143,26 +143,20 @@ def side_by_side(
     def ours_of(values: Iterable[float]) -> float:
         return statistics.median(values)
 
+    counted = ours_of(r["prompt_tokens"] or 0 for r in records)
+    figures = [("tokens of the prompt", of("usage_prompt_tokens"), counted)]
+    if len(texts[0]) > LONG:
+        first = ours_of(r["ttft"] * 1e3 for r in records)
+        return [*figures, ("first token, ms", of("time_to_first_token"), first)]
     gaps = [(r["t_last"] - r["t_first"]) / (r["completion_tokens"] - 1) * 1e3 for r in records]
     rates = [stream_rate(r) or 0.0 for r in records]
-    figures = [
-        (
-            "tokens of an answer",
-            of("output_sequence_length"),
-            ours_of(r["completion_tokens"] for r in records),
-        ),
-        (
-            "tokens of the prompt",
-            of("usage_prompt_tokens"),
-            ours_of(r["prompt_tokens"] or 0 for r in records),
-        ),
+    answered = ours_of(r["completion_tokens"] for r in records)
+    return [
+        *figures,
+        ("tokens of an answer", of("output_sequence_length"), answered),
         ("between tokens, ms", of("inter_token_latency"), ours_of(gaps)),
         ("a stream, tok/s", of("output_token_throughput_per_user"), ours_of(rates)),
     ]
-    if len(texts[0]) > LONG:
-        first = ours_of(r["ttft"] * 1e3 for r in records)
-        figures.append(("first token, ms", of("time_to_first_token"), first))
-    return figures
 
 
 def main(argv: list[str]) -> int:

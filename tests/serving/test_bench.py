@@ -17,6 +17,7 @@ from sparkop.serving.api import Answer, Api
 from sparkop.serving.bench import Bench, Document, Plan, Step, missing, steps
 from sparkop.serving.bench_file import carry_on, new_document, read_document, save
 from sparkop.serving.figures import (
+    Gauge,
     MetricNames,
     percentile,
     percentiles,
@@ -182,6 +183,17 @@ def test_a_decode_counts_by_usage_and_reads_the_drafts_of_its_own_run() -> None:
     assert all("max_tokens" not in b and "temperature" not in b for b in bodies)
 
 
+def test_acceptance_that_is_a_gauge_is_averaged_over_the_run() -> None:
+    """SGLang has no counters of drafts."""
+    engine = Engine()
+    engine.counters = {"rate": 0.75}
+    names = MetricNames("run", "wait", "kv", acceptance="rate")
+    gauge = Gauge(engine.bench().api, names, 1)
+    with gauge.watching():
+        eventually(lambda: len([p for p, _, _ in engine.head.asked if p == "/metrics"]) > 1, what="a look")
+    assert gauge.record() == {"acceptance": 0.75, "pool_peak": 0.25, "others": False}
+
+
 def test_others_that_do_not_end_are_said_in_the_figures() -> None:
     engine, made = Engine(), document()
     engine.running = 3
@@ -213,7 +225,7 @@ def served(stage: Stage, *arguments: str, **environment: str) -> tuple[Api, Any]
 
 
 def test_all_of_it_over_real_http(stage: Stage) -> None:
-    """Every step once more with nothing left to do; tokens come 2 ms apart or more, and so they are measured."""
+    """Every step, and nothing left to do after it; tokens come 2 ms apart or more, and so they are told."""
     api, process = served(stage, LAB_STANDIN_TOKEN_SECONDS="0.002")
     bench, made = Bench(api, VLLM, 1024, 30.0), document()
     bench.warm_up(2)
