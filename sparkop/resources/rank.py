@@ -24,6 +24,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, Group, examine
+from sparkop.resources.incident import folder, keep
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin
@@ -70,6 +71,8 @@ class Ranks:
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.action is Action.RECORD:
+            if operation.parameters["before"]:
+                keep(context, operation.cause, int(operation.parameters["before"]))
             record(
                 context,
                 operation.node,
@@ -79,6 +82,7 @@ class Ranks:
                     "epoch": operation.parameters["epoch"],
                     "generation": operation.parameters["generation"],
                     "why": _words(operation.cause),
+                    "by": operation.parameters.get("by", "human"),
                     "at": context.clock.time(),
                 },
             )
@@ -102,6 +106,7 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     resource, _, first = group.causes[0]
     unchanged = bool(group.found) and not any(_is_spec_change(cause) for _, _, cause in group.causes)
     numbers = {
+        "before": group.epoch,
         "epoch": 1 + max(group.epoch, history.epoch),
         "generation": max(group.generation, history.generation) + (0 if unchanged else 1),
     }
@@ -198,13 +203,13 @@ def _remove(operation: Operation, context: Context) -> None:
             "container.logs.keep",
             {
                 "name": name,
-                "path": f"incidents/epoch-{wanted['epoch']}/rank-{wanted['rank']}.log",
+                "path": f"{folder(wanted['epoch'])}/rank-{wanted['rank']}.log",
                 "tail": LOG_LINES,
             },
             fence,
         )
         if wanted["epoch"] > KEPT_EPOCHS:
-            host.act("directory.remove", {"path": f"incidents/epoch-{wanted['epoch'] - KEPT_EPOCHS}"}, fence)
+            host.act("directory.remove", {"path": folder(wanted["epoch"] - KEPT_EPOCHS)}, fence)
     except (LeaseHeldError, UnreachableError):
         raise
     except SparkopError as error:
@@ -260,8 +265,8 @@ def _start(operation: Operation, context: Context) -> None:
         epoch=int(operation.parameters["epoch"]),
         generation=int(operation.parameters["generation"]),
     )
-    for folder in _own_folders(container, node.state, node.home):
-        ensure_directory(context, operation.node, folder)
+    for path in _own_folders(container, node.state, node.home):
+        ensure_directory(context, operation.node, path)
     release_pages(context, operation.node)
     context.host(operation.node).containers.run(container, context.fence(operation.node))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
@@ -76,6 +77,27 @@ def test_one_dead_rank_replaces_the_group_and_keeps_its_logs() -> None:
         content, mode = cluster.node(node).files[str(STATE / f"incidents/epoch-1/rank-{number}.log")]
         assert b"Model loading took" in content
         assert mode == 0o600
+
+
+def test_the_evidence_of_a_group_is_kept_before_it_is_touched() -> None:
+    """Decision 6: why, the states of all ranks, and the engine's counters when it still tells them."""
+    cluster = serving()
+    cluster.manner = "degenerate"
+    first = len(cluster.world.writes)
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.STARTED and event.operation and event.operation.resource == "rank/0":
+            cluster.manner = "serve"
+
+    cluster.apply(emit=emit)
+    kept = json.loads(cluster.node("spark-1").files[str(STATE / "incidents/epoch-1/group.json")][0])
+    assert kept["endpoint"]["serving"] == "degenerate"
+    assert [rank["state"] for node in kept["nodes"].values() for rank in node["ranks"]] == ["running"] * 2
+    assert (
+        b"generation_tokens" in cluster.node("spark-1").files[str(STATE / "incidents/epoch-1/metrics.txt")][0]
+    )
+    actions = [w.target for w in cluster.world.writes[first:]]
+    assert actions.index(str(STATE / "incidents/epoch-1/group.json")) < actions.index("test-r0")
 
 
 def test_logs_of_old_groups_make_room_for_new_ones() -> None:
@@ -332,8 +354,6 @@ def test_a_lease_that_is_lost_ends_the_apply() -> None:
                 path = str(STATE / "lease.json")
                 lease = cluster.node(name).document_of(path)
                 lease.update(holder="eve", epoch=lease["epoch"] + 1)
-                import json
-
                 cluster.node(name).files[path] = (json.dumps(lease).encode(), 0o600)
 
     with pytest.raises(LeaseHeldError):

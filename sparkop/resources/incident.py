@@ -1,0 +1,74 @@
+"""What is kept of a group before it is replaced: why, the states of all ranks, memory, the engine's counters.
+
+Each rank's log is kept on its own node when its container is removed (``rank``).
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+from sparkop.hosts.base import ReadableHost
+from sparkop.resources.acts import write_file
+from sparkop.resources.base import Context
+from sparkop.resources.labels import ROLE_RANK, ours
+from sparkop.resources.operations import Cause
+
+METRICS_LIMIT = 256 << 10
+"""Bytes of /metrics that are kept."""
+METRICS_TIMEOUT = 5.0
+
+
+def folder(epoch: int) -> str:
+    """Where a group's evidence lies, below the state folder."""
+    return f"incidents/epoch-{epoch}"
+
+
+def keep(context: Context, cause: Cause, epoch: int) -> None:
+    """Write ``group.json``, and ``metrics.txt`` when the API still gives them, on the head."""
+    head = context.desired.head
+    place = f"{context.desired.nodes[head].state}/{folder(epoch)}"
+    told = json.dumps(evidence(context, cause), indent=1, sort_keys=True).encode() + b"\n"
+    write_file(context, head, f"{place}/group.json", told, mode=0o600)
+    metrics = _metrics(context.host(head), context.desired.spec.api.port)
+    if metrics:
+        write_file(context, head, f"{place}/metrics.txt", metrics, mode=0o600)
+
+
+def evidence(context: Context, cause: Cause) -> dict[str, Any]:
+    """The reading that the decision was made on, without anything that could be a secret."""
+    observed = context.observed
+    nodes: dict[str, Any] = {}
+    for name, document in observed.documents.items():
+        nodes[name] = {
+            "boot_id": document.machine.boot_id if document.machine else None,
+            "memory_available": document.memory.available if document.memory else None,
+            "ranks": [
+                {
+                    "name": container.name,
+                    "rank": stamp.rank,
+                    "state": container.state,
+                    "exit_code": container.exit_code,
+                    "oom_killed": container.oom_killed,
+                    "started_at": container.started_at,
+                    "finished_at": container.finished_at,
+                }
+                for container, stamp in ours(document, context.desired.spec.name, ROLE_RANK)
+            ],
+        }
+    return {
+        "version": 1,
+        "at": observed.at,
+        "cause": {"field": cause.field, "observed": cause.observed, "desired": cause.desired},
+        "endpoint": {"serving": str(observed.endpoint.serving), "detail": observed.endpoint.detail},
+        "nodes": nodes,
+    }
+
+
+def _metrics(head: ReadableHost, port: int) -> bytes:
+    try:
+        with closing(head.http("GET", port, "/metrics", timeout=METRICS_TIMEOUT)) as response:
+            return response.read()[:METRICS_LIMIT] if response.status == 200 else b""
+    except OSError:
+        return b""
