@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,16 @@ def write(change: Change) -> None:
         _sync(target.parent)
     except OSError as error:
         raise BlockedError(f"{change.path} can't be written: {error.strerror}") from None
+
+
+def check_writable(changes: Iterable[Change]) -> None:
+    """Raise BlockedError for the first file that could not be replaced. Writes nothing."""
+    for change in changes:
+        folder = Path(os.path.realpath(change.path)).parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise BlockedError(f"{change.path} can't be written: {folder} is closed to this user")
 
 
 def missing_folders(path: Path) -> list[Path]:

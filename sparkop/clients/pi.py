@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.clients import pi_files
-from sparkop.clients.files import Change, make_folders, missing_folders, read, remove_empty, write
+from sparkop.clients.files import (
+    Change,
+    check_writable,
+    make_folders,
+    missing_folders,
+    read,
+    remove_empty,
+    write,
+)
 from sparkop.clients.jsonc import BrokenTextError
 from sparkop.clients.profile import Profile
 from sparkop.errors import BlockedError
@@ -67,7 +75,8 @@ class PiPlan:
 
 
 def plan_connect(profile: Profile, folder: Path) -> PiPlan:
-    """Reads only. Raises BlockedError for a file that Pi can't read, or that is no file."""
+    """Reads only. Raises BlockedError for a file that Pi can't read, that is no file, or that has to change
+    and can't be written."""
     record = load_record(folder, profile.provider)
     current = _current(folder, profile.provider)
     bases = dict(current)
@@ -77,7 +86,9 @@ def plan_connect(profile: Profile, folder: Path) -> PiPlan:
         if after != current:  # from a clean start, so that nothing of an older spec stays
             after = _wanted(profile, folder, bases)
     changes = {name: Change(folder / name, current[name], after[name]) for name in after}
-    return PiPlan(folder, profile.provider, profile.model, changes, bases)
+    plan = PiPlan(folder, profile.provider, profile.model, changes, bases)
+    check_writable(plan.needed)
+    return plan
 
 
 def texts_of(plan: PiPlan) -> dict[str, str | None]:
