@@ -8,10 +8,17 @@ extra=${1:-}
 
 say() { printf '%s\n' "$*" >&2; }
 
-missing() { # package names whose program is not there
-    while read -r package program; do
+there() { # whether a program or library is on this machine
+    case $1 in
+    *.so.*) ls /lib/"$1" /usr/lib/"$1" /usr/lib/*-linux-gnu/"$1" 2>/dev/null | grep -q . ;;
+    *) PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+missing() { # package names whose program or library is not there
+    while read -r package shown_by; do
         case $package in '' | '#'*) continue ;; esac
-        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null 2>&1 || printf '%s ' "$package"
+        there "$shown_by" || printf '%s ' "$package"
     done
     # Debian keeps the module that makes virtual environments apart.
     "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null || printf 'python3-venv '

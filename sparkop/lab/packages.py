@@ -13,16 +13,21 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def required() -> dict[str, str]:
-    """Package -> the program that shows it is installed."""
+    """Package -> the program or library that shows it is installed."""
     lines = (line.split("#")[0].split() for line in LIST.read_text().splitlines())
     return {fields[0]: fields[1] for fields in lines if fields}
 
 
 def missing() -> list[str]:
-    """Packages whose program is not on this machine."""
-    return [
-        package for package, program in required().items() if not shutil.which(program, path=_SYSTEM_PATH)
-    ]
+    """Packages whose program or library is not on this machine."""
+    return [package for package, shown_by in required().items() if not _there(shown_by)]
+
+
+def _there(name: str) -> bool:
+    if ".so." not in name:
+        return shutil.which(name, path=_SYSTEM_PATH) is not None
+    folders = ("/lib", "/usr/lib", f"/usr/lib/{os.uname().machine}-linux-gnu")
+    return any(Path(folder, name).exists() for folder in folders)
 
 
 def check() -> None:

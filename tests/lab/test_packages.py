@@ -33,3 +33,9 @@ def test_list_names_package_and_program() -> None:
     assert required["docker.io"] == "dockerd"
     assert required["openssh-server"] == "sshd"
     assert all(" " not in package for package in required)
+
+
+def test_a_library_shows_a_package_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libnuma1 has no program; the engines' base image copies its library."""
+    monkeypatch.setattr(packages, "required", lambda: {"libc6": "libc.so.6", "libnone1": "libnone.so.1"})
+    assert packages.missing() == ["libnone1"]
