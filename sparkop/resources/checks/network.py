@@ -290,6 +290,9 @@ def _pings(look: Look, bad: set[str]) -> Iterator[Finding]:
         small = pings.get(ping_name(other.address, SMALL))
         if large is None or large.answered or rail.interface in bad or rail.mtu > other.mtu:
             continue
+        route = look.document.fabric.routes.get(other.address) if look.document.fabric else None
+        if route is not None and route.interface != rail.interface:
+            continue  # told by fabric.route: another interface has another MTU
         if small is not None and small.answered:
             yield fail(
                 f"{rail.interface} to {peer}",
@@ -312,7 +315,8 @@ def _reach(look: Look) -> Iterator[Finding]:
         if ping is None:
             reason = look.document.error("pings", ping_name(other.address, SMALL))
             if reason:
-                yield unknown(f"{other.address} could not be pinged: {reason}", error=False)
+                way = "sudo sysctl net.ipv4.ping_group_range='0 2147483647' lets every user ping"
+                yield unknown(f"{other.address} could not be pinged: {reason}", way)
         elif ping.answered:
             yield ok(f"{other.address} answers in {1000 * (ping.seconds or 0):.1f} ms")
         else:
@@ -328,9 +332,10 @@ def _reach(look: Look) -> Iterator[Finding]:
 def _route(look: Look) -> Iterator[Finding]:
     routes = look.document.fabric.routes if look.document.fabric else {}
     rails_here = {rail.interface: rail for rail in look.rails()}
+    own = {rail.address for rail in look.rails()}
     for rail, peer, other in _peers(look):
-        if other.address not in routes:
-            continue
+        if other.address not in routes or other.address in own:
+            continue  # an address twice is told by fabric.ipv4
         route = routes[other.address]
         through = route.interface if route else None
         if through is None:
