@@ -2,6 +2,8 @@
 
 ``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced
 command of an ssh key), ``release`` (page cache of files), ``key``, ``know``, ``authorise``, ``forbid``.
+
+Each command imports what it needs: a start-up on a small node counts.
 """
 
 from __future__ import annotations
@@ -16,12 +18,9 @@ import time
 from contextlib import suppress
 from typing import IO, Any, Callable, Dict, Optional
 
-from . import peering, serve
 from .files import TransferError, parse_file, parse_job
 from .hashing import release_file
 from .ledger import read_json, write_whole
-from .place import Place
-from .run import Run
 
 Json = Dict[str, Any]
 GRACE = 20.0
@@ -34,6 +33,8 @@ def main() -> int:
     os.umask(os.umask(0) | 0o022)
     try:
         if command == "pipe":
+            from . import serve
+
             serve.answer_on_stdio(state)
             return 0
         os.makedirs(os.path.join(state, "transfer"), exist_ok=True)
@@ -48,6 +49,8 @@ def main() -> int:
 
 def _start(state: str, request: Json) -> Json:
     """Begin a job in a process of its own, or tell which one is at work."""
+    from .run import Run
+
     job = parse_job(request)
     lock = _lock(state, "lock")
     if lock is None:
@@ -77,6 +80,8 @@ def _cancel(state: str, _request: Json) -> Json:
 
 def _share(state: str, request: Json) -> Json:
     """Offer files to other nodes; with an ``address`` also on a TCP port. Repeating it changes nothing."""
+    from . import serve
+
     for item in request["files"]:
         parse_file(item)
     path = os.path.join(state, "transfer", "share.json")
@@ -122,6 +127,8 @@ def _unshare(state: str, _request: Json) -> Json:
 
 def _release(_state: str, request: Json) -> Json:
     """Drop the clean pages of these files from the page cache; returns how many files."""
+    from .place import Place
+
     place = Place(request["directory"], request.get("hub"))
     count = 0
     for item in request["files"]:
@@ -133,20 +140,28 @@ def _release(_state: str, request: Json) -> Json:
 
 
 def _key(state: str, request: Json) -> Json:
+    from . import peering
+
     return dict(peering.make_key(state, request["comment"]), host_keys=peering.host_keys())
 
 
 def _know(state: str, request: Json) -> Json:
+    from . import peering
+
     peering.know_hosts(state, request["lines"])
     return {}
 
 
 def _authorise(state: str, request: Json) -> Json:
+    from . import peering
+
     peering.authorise(state, request["public"])
     return {"host_keys": peering.host_keys()}
 
 
 def _forbid(state: str, request: Json) -> Json:
+    from . import peering
+
     peering.forbid(request["prefix"])
     peering.remove_key(state)
     return {}
