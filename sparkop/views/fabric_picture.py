@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from sparkop.resources.checks.model import State
@@ -10,6 +11,8 @@ from sparkop.views.fabric_map import FabricMap, Port, Wire
 NODE_WIDTH, PORT_HEIGHT, HEAD = 360, 50, 48
 """Pixels: of a node's box, of a port in it, of its title."""
 GAP, MARGIN, TOP = 260, 24, 70
+CHARACTER = 8
+"""Pixels that a character of the text takes at most, about."""
 COLOURS = {State.OK: "#2e7d32", State.UNKNOWN: "#7b1fa2", State.WARN: "#e08e00", State.FAIL: "#c62828"}
 IDLE = "#9e9e9e"
 
@@ -19,8 +22,8 @@ def svg(drawn: FabricMap) -> str:
     nodes = drawn.report.nodes
     spots = _places(drawn)
     height = TOP + max(y + _height(drawn, node) for node, (_, y) in spots.items()) + 20
-    complaints = _complaints(drawn)
     width = 2 * MARGIN + NODE_WIDTH + (GAP + NODE_WIDTH if len(nodes) > 1 else 0)
+    complaints = _complaints(drawn, (width - 2 * MARGIN) // CHARACTER)
     full = height + 22 * len(complaints) + 20
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {full}" width="{width}" '
@@ -75,10 +78,10 @@ def _port(port: Port, x: int, y: int) -> list[str]:
     active = port.state == "ACTIVE"
     colour = COLOURS[port.problem] if active or port.problem is not State.OK else IDLE
     cage = f"cage {port.cage}" if port.cage is not None else "cage ?"
-    first = f"{cage}   {port.device}   {port.interface}"
-    second = f"{port.state}   {port.address or 'no address'}   mtu {port.mtu}"
+    first = f"{cage} · {port.device} · {port.interface}"
+    second = f"{port.state} · {port.address or 'no address'} · mtu {port.mtu}"
     if port.gid_index is not None:
-        second += f"   gid {port.gid_index}"
+        second += f" · gid {port.gid_index}"
     return [
         f'<rect x="{x}" y="{y}" width="{NODE_WIDTH - 20}" height="{PORT_HEIGHT - 8}" rx="4" fill="white" '
         f'stroke="{colour}" stroke-width="2"/>',
@@ -114,10 +117,12 @@ def _socket(
     return (x + NODE_WIDTH if right_side else x), at
 
 
-def _complaints(drawn: FabricMap) -> list[tuple[State, str]]:
+def _complaints(drawn: FabricMap, characters: int) -> list[tuple[State, str]]:
+    """Line by line, as wide as the picture."""
     return [
-        (found.state, f"{result.node} {result.check}: {found.text}")
+        (found.state, line)
         for result in drawn.report.results
         for found in result.complaints
         if found.state is not State.UNKNOWN or found.error
+        for line in wrap(f"{result.node} {result.check}: {found.text}", characters, subsequent_indent="— ")
     ]

@@ -295,7 +295,7 @@ class TestCommands:
         assert "mtu 9000 ≠ 1500" in shown
         assert "NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0" in shown
         texts = [element.text or "" for element in ElementTree.parse(picture).iter()]
-        assert any("cage 0   rocep1s0f0   enp1s0f0np0" in text for text in texts)
+        assert any("cage 0 · rocep1s0f0 · enp1s0f0np0" in text for text in texts)
         assert any("spark-2 fabric.mtu: enp1s0f0np0.mtu: 1500" in text for text in texts)
 
     def test_fabric_joins_crossed_ports(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
