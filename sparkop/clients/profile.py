@@ -91,13 +91,17 @@ def profile_of(
 
 
 def _base_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{text!r} is no base URL", remedy="--base-url http://HOST:PORT/v1")
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port above 65535, a bracket that is not closed
+        good = False
+    if not good:
+        raise UsageError("--base-url is no base URL", remedy="--base-url http://HOST:PORT/v1")
     if parts.username is not None or parts.password is not None:
         raise UsageError("the base URL holds a user or password", remedy="leave it out: clients send the key")
     if parts.query or parts.fragment:
-        raise UsageError(f"{text!r} is no base URL: it ends before ? and #")
+        raise UsageError("--base-url is no base URL: it ends before ? and #")
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
 

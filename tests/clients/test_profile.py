@@ -100,7 +100,16 @@ def test_a_base_url_is_taken_with_or_without_v1(tmp_path: Path, given: str, take
 
 
 @pytest.mark.parametrize(
-    "given", ["h:8000", "ftp://h", "http://", "http://u:secret@h/v1", "http://h/v1?k=secret"]
+    "given",
+    [
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://h:99999",
+        "http://[::1",
+        "http://u:secret@h/v1",
+        "http://h/v1?k=secret",
+    ],
 )
 def test_what_is_no_base_url_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(UsageError):
