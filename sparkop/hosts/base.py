@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sparkop.hosts.streams import Stream
+
 Json = Any
 """A JSON value."""
 
@@ -96,11 +98,11 @@ class Containers(Protocol):
         """
         ...
 
-    def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
+    def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
         """Lines of stdout and stderr, oldest first."""
         ...
 
-    def events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
+    def events(self, filters: Mapping[str, Sequence[str]]) -> Stream[Json]:
         """Docker events; ends silently when the engine goes away."""
         ...
 
@@ -153,7 +155,7 @@ class ReadableHost(Protocol):
         """A file of the node; None when it does not exist. Raises PermissionError."""
         ...
 
-    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:
         """The container's log lines, oldest first.
 
         Raises BlockedError when there is no such container, UnreachableError.

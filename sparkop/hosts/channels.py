@@ -58,8 +58,12 @@ class ChannelSocket:
     def gettimeout(self) -> float | None:
         return self.channel.gettimeout()
 
-    def shutdown(self, _how: int) -> None:
-        self.channel.shutdown_write()
+    def shutdown(self, how: int) -> None:
+        """Only closing the channel wakes who reads from it: paramiko's own shutdown does not."""
+        if how == socket.SHUT_WR:
+            self.channel.shutdown_write()
+        else:
+            self.channel.close()
 
     @property
     def dead(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, overload
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.base import Host, HttpResponse, Json, ReadableHost
 from sparkop.hosts.ssh_options import Target
+from sparkop.hosts.streams import Stream
 
 __all__ = ["ReadOnlyHost", "Target", "close_all", "connect", "open_all"]
 
@@ -41,7 +42,7 @@ class ReadOnlyHost:
     def read_file(self, path: str) -> bytes | None:
         return self.__host.read_file(path)
 
-    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:
         return self.__host.log_lines(container, tail=tail, follow=follow)
 
     def close(self) -> None:

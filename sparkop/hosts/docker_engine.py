@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
 from sparkop.hosts.http import lines_of
+from sparkop.hosts.streams import Opened, Stream
 
 if TYPE_CHECKING:
     import docker
@@ -66,15 +67,25 @@ class EngineContainers:
                     )
                 yield progress
 
-    def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
-        with self._told():
-            parts = self._api().logs(name, stream=True, follow=follow, tail=tail)
-            yield from lines_of(parts)
+    def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
+        def produce(opened: Opened) -> Iterator[bytes]:
+            with self._told():
+                parts = self._api().logs(name, stream=True, follow=follow, tail=tail)
+                opened(parts)
+                yield from lines_of(parts)
 
-    def events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
-        with self._told(ends_silently=True):
-            wanted = {key: list(values) for key, values in filters.items()}
-            yield from self._api().events(filters=wanted, decode=True)
+        return Stream(produce)
+
+    def events(self, filters: Mapping[str, Sequence[str]]) -> Stream[Json]:
+        wanted = {key: list(values) for key, values in filters.items()}
+
+        def produce(opened: Opened) -> Iterator[Json]:
+            with self._told(ends_silently=True):
+                told = self._api().events(filters=wanted, decode=True)
+                opened(told)
+                yield from told
+
+        return Stream(produce)
 
     def _api(self) -> docker.APIClient:
         """The SDK's client; made once, its streams are opened as they are needed."""

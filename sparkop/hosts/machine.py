@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +24,7 @@ from sparkop.hosts.programs import (
     probe_program,
     raise_act_error,
 )
+from sparkop.hosts.streams import Stream
 
 
 class Machine(ABC):
@@ -108,6 +109,6 @@ class Machine(ABC):
     ) -> HttpResponse:
         return http.request(lambda t: self.dial_port(port, t), method, path, headers, body, timeout)
 
-    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
-        for line in self._containers.logs(container, tail=tail, follow=follow):
-            yield line.decode("utf-8", "replace")
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:
+        lines = self._containers.logs(container, tail=tail, follow=follow)
+        return lines.map(lambda line: line.decode("utf-8", "replace"))

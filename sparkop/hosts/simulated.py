@@ -19,6 +19,7 @@ from sparkop.hosts.base import ContainerSpec, Fence, HttpResponse, Json
 from sparkop.hosts.programs import new_nonce, parse_document, raise_act_error
 from sparkop.hosts.simulated_document import document
 from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode, sha256
+from sparkop.hosts.streams import Stream
 from sparkop.node import engine as engine_facts
 from sparkop.node import lease, wire
 
@@ -74,9 +75,9 @@ class SimulatedHost:
         status, lines = service(method, path, headers or {}, body)
         return SimulatedResponse(status, lines)
 
-    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Iterator[str]:
-        for line in self.containers.logs(container, tail=tail, follow=follow):
-            yield line.decode("utf-8", "replace")
+    def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:
+        lines = self.containers.logs(container, tail=tail, follow=follow)
+        return lines.map(lambda line: line.decode("utf-8", "replace"))
 
     # Writing
 
@@ -282,7 +283,10 @@ class SimulatedContainers:
         self._host.write("image.pull", reference, fence, step)
         yield {"status": f"Status: Downloaded newer image for {reference}"}
 
-    def logs(self, name: str, *, tail: int, follow: bool = False) -> Iterator[bytes]:
+    def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
+        return Stream(lambda _: self._logs(name, tail))
+
+    def _logs(self, name: str, tail: int) -> Iterator[bytes]:
         self._host.reach()
         self._engine()
         container = self._node.containers.get(name)
@@ -290,7 +294,10 @@ class SimulatedContainers:
             self._fail(f"No such container: {name}")
         yield from container.log[-tail:] if tail else []
 
-    def events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
+    def events(self, filters: Mapping[str, Sequence[str]]) -> Stream[Json]:
+        return Stream(lambda _: self._events(filters))
+
+    def _events(self, filters: Mapping[str, Sequence[str]]) -> Iterator[Json]:
         self._host.reach()
         self._engine()
         for event in list(self._node.events):

@@ -7,10 +7,14 @@ from typing import Any
 
 from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
-from sparkop.resources.observed import History, Intent, Trip
+from sparkop.resources.observed import History, Intent, Restart, Trip
 from sparkop.resources.trip import trip_in
 
 FILE = "history.json"
+SERVED = "served"
+"""The group has served canaries for so long that its restarts before count no more."""
+WATCH = "watch"
+"""Who started a group, in its entry; anything else is a human's command."""
 
 
 def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[str] = frozenset()) -> History:
@@ -24,15 +28,31 @@ def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[s
     entries = entries_in(documents[head]) if head in documents else []
     starts = [e for e in entries if e.get("event") == "start"]
     ready = [e for e in entries if e.get("event") == "ready"]
+    served = [e for e in entries if e.get("event") in ("ready", SERVED)]
     return History(
         intent=max(intents, key=lambda i: i.at, default=Intent()),
         trips=trips,
         epoch=max((_number(e.get("epoch")) for e in starts), default=0),
         generation=max((_number(e.get("generation")) for e in starts), default=0),
-        ready_epoch=max((_number(e.get("epoch")) for e in ready), default=0),
+        ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
         start_seconds=float(_number(ready[-1].get("seconds"))) if ready else 0.0,
+        restarts=_restarts(entries),
         agreed=agreed,
     )
+
+
+def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
+    """Starts by ``watch`` since the last one by a human, and since a group has served for long."""
+    found: list[Restart] = []
+    for entry in entries:
+        if entry.get("event") == "start" and entry.get("by") == WATCH:
+            at = entry.get("at")
+            moment = float(at) if isinstance(at, int | float) else 0.0
+            numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
+            found.append(Restart(numbers[0], moment, str(entry.get("why") or ""), numbers[1]))
+        elif entry.get("event") in ("start", SERVED):
+            found.clear()
+    return tuple(found)
 
 
 def entries_in(document: Document) -> list[dict[str, Any]]:

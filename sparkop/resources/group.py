@@ -24,6 +24,15 @@ HOPELESS = (
 """What a group may be restarted for, once it had its time."""
 
 
+PATIENCE = {
+    Serving.WEDGED: 0.0,
+    Serving.BROKEN: 0.0,
+    Serving.DEGENERATE: 0.0,
+    Serving.SILENT: 300.0,
+}
+"""Seconds that a group that has served before may be so; only who looks again and again knows how long."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A container with a rank's labels."""
@@ -136,9 +145,9 @@ def had_its_time(desired: Desired, observed: Observed, history: History, found: 
 
     Ages are taken by each node's own clock.
     """
-    if observed.endpoint.serving in (Serving.WEDGED, Serving.BROKEN, Serving.DEGENERATE) and (
-        0 < history.ready_epoch == found[0].stamp.epoch
-    ):
+    patience = PATIENCE.get(observed.endpoint.serving)
+    served = 0 < history.ready_epoch == found[0].stamp.epoch
+    if served and patience is not None and observed.endpoint.lasted >= patience:
         return True
     ages = [age(f.container, observed.documents[f.node]) for f in found]
     known = [seconds for seconds in ages if seconds is not None]

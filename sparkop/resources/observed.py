@@ -70,6 +70,16 @@ class Trip:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """One start of the group by ``watch``. ``at``: seconds since 1970, by the controller's clock."""
+
+    epoch: int
+    at: float
+    why: str = ""
+    generation: int = 0
+
+
+@dataclass(frozen=True)
 class History:
     """What must be remembered between observations; read from the nodes, never proof of the world."""
 
@@ -83,6 +93,8 @@ class History:
     """Number of the last group that was seen to serve tokens."""
     start_seconds: float = 0.0
     """How long the last start took, from the first rank to the first token; 0: not known."""
+    restarts: tuple[Restart, ...] = ()
+    """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
     agreed: frozenset[str] = frozenset()
     """What the human has agreed to for this run: ``trip``, ``adopt``."""
 

@@ -211,14 +211,17 @@ def _remember(context: Context, seen: list[_Seen]) -> None:
 @contextmanager
 def _followed(context: Context) -> Iterator[threading.Event]:
     """Show the ranks' loading lines meanwhile. The event is set when a stream ends: a rank may have ended."""
-    ended, over = threading.Event(), threading.Event()
+    ended = threading.Event()
     loading = re.compile("|".join(context.desired.engine.manners.loading_lines) or r"(?!)")
+
+    streams = {
+        rank.rank: context.host(rank.node).log_lines(rank.name, tail=TAIL, follow=True)
+        for rank in context.desired.ranks
+    }
 
     def follow(rank: DesiredRank) -> None:
         try:
-            for line in context.host(rank.node).log_lines(rank.name, tail=TAIL, follow=True):
-                if over.is_set():
-                    return
+            for line in streams[rank.rank]:
                 if loading.search(line):  # the rest is in `sparkop logs -f`
                     context.log(mask(line), rank.node)
                     context.progress(f"rank {rank.rank}: {mask(line).strip()}")
@@ -235,4 +238,5 @@ def _followed(context: Context) -> Iterator[threading.Event]:
     try:
         yield ended
     finally:
-        over.set()
+        for stream in streams.values():
+            stream.close()

@@ -1,0 +1,111 @@
+"""What ``watch`` may do of a plan. Pure: the last stage before the executor, and the only one that knows
+who asks. A human's plan passes as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from sparkop.reconcile.history import WATCH
+from sparkop.reconcile.plan import GROUP, Plan
+from sparkop.resources.compare import human_seconds
+from sparkop.resources.observed import History, Restart
+from sparkop.resources.operations import Action, Blocker, Cause, Operation
+
+
+class By(StrEnum):
+    """Who wants the plan carried out."""
+
+    HUMAN = "human"
+    WATCH = WATCH
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asks, and how patient the budget is."""
+
+    by: By = By.HUMAN
+    pauses: tuple[float, ...] = (120.0, 300.0, 900.0)
+    """Seconds before the second, third and fourth restart; after the last there is none any more."""
+    told_at: float = 0.0
+    """When the nodes were read, seconds since 1970."""
+
+
+FRESH = 60.0
+"""Seconds after which a reading is too old to act on (decision 6)."""
+
+
+def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
+    """The part of the plan that may be carried out now; what is held back is told by warnings and blockers.
+
+    For ``watch``: nothing while a human wants it stopped; no restart before its pause is over, and none
+    after the last; no waiting for a group that has served already (``watch`` looks again anyway); nothing on
+    old readings. ``now``: seconds since 1970.
+    """
+    if asked.by is By.HUMAN or not plan.operations:
+        return plan
+    if history.intent.stopped:
+        return _held(plan, f"stopped by {history.intent.by}: left alone until sparkop apply")
+    if asked.told_at and now - asked.told_at > FRESH:
+        return _held(plan, "the readings are too old to act on")
+    starts = any(_starts_group(operation) for operation in plan.operations)
+    if not starts:
+        return _without_idle_wait(plan, history)
+    return _budgeted(plan, history, asked, now)
+
+
+def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
+    tried = _tried(plan, history)
+    count = len(tried)
+    if count > len(asked.pauses):
+        return _given_up(plan, tried)
+    if tried:
+        passed = now - tried[-1].at
+        left = asked.pauses[count - 1] - passed
+        if passed >= 0 and left > 0:  # a clock that was set back holds nothing up
+            text = f"restart {count + 1} waits for {human_seconds(left)}: {count} did not last"
+            return _prepared(plan, text)
+    return replace(plan, operations=tuple(_marked(operation) for operation in plan.operations))
+
+
+def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
+    """Restarts of the numbers that the plan would launch: a changed spec begins anew."""
+    generation = next((o.parameters.get("generation") for o in plan.operations if _starts_group(o)), None)
+    return tuple(each for each in history.restarts if each.generation == generation)
+
+
+def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
+    told = "; ".join(f"epoch {each.epoch}: {each.why}" for each in tried[-3:])
+    node = next(o.node for o in plan.operations if _starts_group(o))
+    cause = Cause("restarts", f"{len(tried)} did not last ({told})", "a group that serves")
+    remedy = "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
+    kept = _prepared(plan, "")
+    return replace(kept, blockers=(*kept.blockers, Blocker(node, "rank/all", cause, remedy)))
+
+
+def _prepared(plan: Plan, text: str) -> Plan:
+    """All but the group: its guard and its files are mended meanwhile."""
+    return replace(plan.preparation, warnings=(*plan.warnings, *([text] if text else [])))
+
+
+def _held(plan: Plan, text: str) -> Plan:
+    return replace(plan, operations=(), warnings=(*plan.warnings, text))
+
+
+def _without_idle_wait(plan: Plan, history: History) -> Plan:
+    """A start that was interrupted is waited for; a group that has served is only looked at again."""
+    if history.ready_epoch < history.epoch:
+        return plan
+    kept = tuple(o for o in plan.operations if not (o.resource == "endpoint" and o.action is Action.WAIT))
+    return replace(plan, operations=kept)
+
+
+def _starts_group(operation: Operation) -> bool:
+    return operation.action is Action.START and operation.resource.partition("/")[0] in GROUP
+
+
+def _marked(operation: Operation) -> Operation:
+    """The history says who started the group: only restarts by ``watch`` count."""
+    if operation.action is not Action.RECORD or operation.resource.partition("/")[0] not in GROUP:
+        return operation
+    return replace(operation, parameters={**operation.parameters, "by": WATCH})
