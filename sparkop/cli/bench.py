@@ -72,8 +72,8 @@ def bench() -> None:
     "file again carries on. Default: beside sparkop's own state.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Start the file again.")
 @click.option("--label", default="", help="A word that the file keeps.")
-@click.option("--conc", multiple=True, type=click.IntRange(1, 256), default=(1, 2), show_default="1 2",
-    metavar="N ...", help="Simultaneous chats.")  # fmt: skip
+@click.option("--conc", multiple=True, type=click.IntRange(0, 256), default=(1, 2), show_default="1 2",
+    metavar="N ...", help="Simultaneous chats. 0: none.")  # fmt: skip
 @click.option("--kinds", multiple=True, type=click.Choice(["code", "prose"]), default=("code", "prose"),
     show_default="code prose", help="What the chats are about.")  # fmt: skip
 @click.option("--prefill", multiple=True, type=click.IntRange(0), default=(8192, 32768),
@@ -108,7 +108,7 @@ def run(
     plan = Plan(
         prefill=tuple(size for size in prefill if size),
         kinds=tuple("code" if kind == "code" else "prose" for kind in kinds),
-        concurrencies=conc,
+        concurrencies=tuple(streams for streams in conc if streams),
         contexts=tuple(size for size in ctx if size),
         repeats=reps,
         deadline=deadline,
@@ -140,6 +140,7 @@ def _measure(spec: ClusterSpec, plan: Plan, path: Path, label: str, fresh: bool)
         save(path, document)
         tell(f"{path}: {len(wanted) - len(left)} of {len(wanted)} runs are there already")
         if not left:
+            tell("nothing is left to measure; --fresh measures again")
             return document
         work = Bench(served.api, metric_names(spec), served.vocabulary, plan.deadline)
         work.warm_up(max((step.size for step in left if step.what == "decode"), default=1))

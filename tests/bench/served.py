@@ -166,7 +166,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tokenizer", type=Path, default=Path("images/lab-model"), help="of the model")
     parser.add_argument("--requests", type=int, default=4, help="of each kind")
     parser.add_argument("--tokens", type=int, default=150, help="of an answer")
-    parser.add_argument("--characters", type=int, default=20_000, help="of a long prompt")
+    parser.add_argument("--characters", type=int, default=40_000, help="of a long prompt")
     options = parser.parse_args(argv)
     options.tokenizer = options.tokenizer.resolve()
     if shutil.which(options.aiperf) is None:

@@ -1,0 +1,95 @@
+"""smoke and bench as a user runs them (A13, A14, B12): over SSH, with the stand-in and with real vLLM."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.labkit import until
+from tests.scenarios.conftest import ROOT, STANDIN, VLLM, User
+
+pytestmark = pytest.mark.lab
+SMALL = ("--prefill", "512", "--ctx", "2000", "--conc", "1", "2", "--reps", "2")
+
+
+def test_smoke_tells_a_good_model_from_one_in_circles(user: User) -> None:
+    assert user.sparkop("smoke", STANDIN).code == 6, "nothing is served yet"
+    user.sparkop("apply", STANDIN, check=0)
+    good = user.sparkop("smoke", STANDIN, "-o", "json", check=0).json
+    assert {c["name"]: c["verdict"] for c in good["checks"]} == {
+        "text": "PASS",
+        "streaming": "PASS",
+        "tool call": "PASS",
+        "reasoning": "PASS",
+        "vision": "not offered",
+        "thinking with tools": "PASS",
+    }
+    seeing = user.sparkop("smoke", STANDIN, "--set", "engine.promptLimits.image=1", check=0)
+    assert "red before blue" in seeing.out
+
+    user.sparkop("lab", "break", "degenerate", "spark-1", check=0)
+    broken = user.sparkop("smoke", STANDIN, check=6)
+    user.sparkop("lab", "mend", "degenerate", "spark-1", check=0)
+    assert "'!' again and again" in broken.out
+    assert "What is 17 * 23?" in broken.out
+
+
+def test_bench_is_broken_off_and_carries_on_and_status_tells(user: User, tmp_path: Path) -> None:
+    user.sparkop("apply", STANDIN, check=0)
+    out = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "sparkop", "bench", STANDIN, *SMALL, "--out", str(out)]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=user.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    until(lambda: out.exists() and bool(json.loads(out.read_text())["decode"]), 90)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130
+    before = json.loads(out.read_text())
+    assert before["finished"] is None
+
+    ran = user.sparkop("bench", STANDIN, *SMALL, "--out", str(out), check=0)
+    after = json.loads(out.read_text())
+    assert after["decode"][: len(before["decode"])] == before["decode"]
+    assert after["prefill"] == before["prefill"]
+    assert [(d["kind"], d["C"], d["rep"]) for d in after["decode"]] == [
+        (kind, streams, rep) for kind in ("code", "prose") for streams in (1, 2) for rep in (0, 1)
+    ]
+    assert "decode prose x2" in ran.out
+    assert "nothing is left" in user.sparkop("bench", STANDIN, *SMALL, "--out", str(out), check=0).err
+
+    status = user.sparkop("status", STANDIN, "-o", "json", check=0).json
+    assert set(status["speeds"]["decode"]) == {"code/1", "code/2", "prose/1", "prose/2"}
+    assert status["speeds"]["current"] is True
+    assert "measured on" in user.sparkop("status", STANDIN, check=0).out
+    assert "nothing to do" in user.sparkop("apply", STANDIN, check=0).err
+
+    refused = user.sparkop("bench", STANDIN, "--set", "engine.maxSequences=2", "--out", str(out), check=64)
+    assert "configuration" in refused.err
+    (tmp_path / "same.json").write_text(out.read_text())
+    compared = user.sparkop("bench", "compare", str(out), str(tmp_path / "same.json"), check=0)
+    assert "no difference beyond noise" in compared.out
+    assert "B is" not in compared.out
+
+
+@pytest.mark.vllm
+def test_both_with_real_vllm(user: User, tmp_path: Path) -> None:
+    """The issue's own commands; the tiny model answers soon, so this takes a minute."""
+    user.sparkop("apply", VLLM, check=0, timeout=400)
+    found = user.sparkop("smoke", VLLM, "-o", "json", check=0).json
+    verdicts = {c["name"]: c["verdict"] for c in found["checks"]}
+    assert (verdicts["text"], verdicts["tool call"], verdicts["vision"]) == ("PASS", "PASS", "not offered")
+
+    out = tmp_path / "bench.json"
+    user.sparkop("bench", VLLM, "--conc", "1", "2", "--reps", "1", "--out", str(out), check=0, timeout=400)
+    measured = json.loads(out.read_text())
+    assert set(measured["prefill"]) == {"8192", "32752"}
+    assert {(d["kind"], d["C"]) for d in measured["decode"]} == {
+        (kind, streams) for kind in ("code", "prose") for streams in (1, 2)
+    }
+    assert all(r["counted_by"] == "usage" for d in measured["decode"] for r in d["reqs"])
+    assert measured["ctx"][0]["prompt_tokens"] > 20_000
