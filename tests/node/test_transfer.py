@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import threading
@@ -11,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from sparkop.node.transfer.sources import Crew
 from tests.node.hub_standin import Faults, Hub, running
 from tests.node.transfer_world import Node, quick_stalls
 
@@ -230,3 +233,20 @@ def test_a_disk_that_fills_up_on_the_way_stops_cleanly_and_is_carried_on(
     assert node.run(job)["phase"] == "done"
     assert (node.weights / "model.bin").read_bytes() == LARGE
     assert hub.sent - before < len(LARGE)
+
+
+def test_streams_grow_only_while_each_is_slow() -> None:
+    clock = [0.0]
+    with mock.patch("time.monotonic", side_effect=lambda: clock[0]):
+        slow, fast = Crew(8), Crew(8)
+        arrived = [0, 0]
+        for _ in range(5):
+            clock[0] += 0.2
+            arrived = [arrived[0] + 5_000_000, arrived[1] + 400_000_000]
+            slow.tune(arrived[0])
+            fast.tune(arrived[1])
+        idle = Crew(8, fast=math.inf)
+        for _ in range(3):
+            clock[0] += 0.2
+            idle.tune(0)
+    assert (slow.size, fast.size, idle.size) == (8, 2, 8)

@@ -7,6 +7,7 @@ name when the hash agrees.
 from __future__ import annotations
 
 import errno
+import math
 import queue
 import threading
 import time
@@ -20,7 +21,7 @@ from .blocks import Staging, StoppedError
 from .files import Block, File, Job, TransferError
 from .hashing import CHUNK
 from .http import Body, Client, ExpiredError, RetryError, SourceEndedError
-from .sources import Limiter, Pace, Source
+from .sources import FAST, Crew, Limiter, Pace, Source
 from .status import Status
 
 SPAN = 16
@@ -64,10 +65,13 @@ class Fetch:
         self._active: List[Active] = []
         self._tries: Dict[str, int] = {}
         self._error: Optional[TransferError] = None
+        self._arrived = 0
         self._alive_at = time.monotonic()
         self._ended_at: Optional[float] = None
         """Since when the source says that it has given up."""
         self._limiter = Limiter(job.rate)
+        through_ssh = any(source.command for source in self._sources)
+        self._crew = Crew(job.streams, fast=math.inf if through_ssh else FAST)
         self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
         self._finishers: List[threading.Thread] = []
 
@@ -123,10 +127,14 @@ class Fetch:
 
     # What is handed out
 
-    def _next(self) -> Optional[_Work]:
+    def _next(self, number: int) -> Optional[_Work]:
         """Blocks for a stream; None when everything is fetched."""
         with self._changed:
             while not self._stop.is_set():
+                if number >= self._crew.size and (self._queue or self._active):
+                    self._changed.wait(0.5)
+                    self._crew.tune(self._arrived)  # also when nothing comes at all
+                    continue
                 for active in self._active:
                     blocks = active.take(self._span(active))
                     if blocks:
@@ -167,7 +175,7 @@ class Fetch:
         client = Client(self._sources[turn % len(self._sources)].command)
         try:
             while True:
-                work = self._next()
+                work = self._next(number)
                 if work is None:
                     return
                 which = turn % len(self._sources)
@@ -305,6 +313,10 @@ class Fetch:
             raise RetryError("the connection failed: %s" % (error or type(error).__name__)) from None
         self._limiter.take(count, self._stop)
         self._ended_at = None
+        with self._changed:
+            self._arrived += count
+            if self._crew.tune(self._arrived):
+                self._changed.notify_all()
         self._alive_at = pace.check(count, limited=bool(self._job.rate))
         return count
 

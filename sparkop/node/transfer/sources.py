@@ -11,6 +11,12 @@ from . import http
 from .files import File
 from .http import Reader, RetryError
 
+FIRST = 2
+"""Streams that begin."""
+FAST = 250e6
+"""Bytes a second of a stream from which on more streams are not worth it."""
+GROW_AFTER = 0.1
+"""Seconds between two looks at whether more streams are needed."""
 SLOWEST = 64 << 10
 """Bytes in `http.TIMEOUT` seconds under which a connection counts as stalled."""
 
@@ -39,6 +45,31 @@ class Source:
             name, size, hashes = file.path, file.size, ()
         url = self._base + urllib.parse.quote(name)
         return Reader(url, name, size, tuple(hashes), self._token, peer=not self.by_piece)
+
+
+class Crew:
+    """How many streams work: few while each is fast, all when each is slow. Called under one lock.
+
+    More streams than the line needs cost time: they share this node's cores with the hash.
+    """
+
+    def __init__(self, most: int, *, fast: float = FAST) -> None:
+        self._most = most
+        self._fast = fast
+        self.size = min(FIRST, most)
+        self._since = time.monotonic()
+        self._count = 0
+
+    def tune(self, count: int) -> bool:
+        """``count`` bytes have come in all; True when the crew has just grown."""
+        now = time.monotonic()
+        if self.size >= self._most or now - self._since < GROW_AFTER:
+            return False
+        slow = (count - self._count) / (now - self._since) < self._fast * self.size
+        self._since, self._count = now, count
+        if slow:
+            self.size = min(self._most, 2 * self.size)
+        return slow
 
 
 class Limiter:
