@@ -189,5 +189,6 @@ def compare_files(a: Path, b: Path, output: str) -> int:
 
     if a == b:
         raise UsageError("A and B are the same file")
-    show_comparison(a, b, compare(read_document(a), read_document(b)), output)
+    sides = {path: read_document(path) for path in (a, b)}
+    show_comparison(sides, compare(sides[a], sides[b]), output)
     return ExitCode.OK

@@ -9,7 +9,7 @@ from typing import Any
 from sparkop.engines.common import extra_arguments, has_key
 from sparkop.engines.paths import key_path
 from sparkop.engines.render import engine_of
-from sparkop.engines.words import values_of
+from sparkop.engines.words import flags_in, values_of
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import checkpoint_directory
@@ -55,6 +55,9 @@ def offer_of(spec: ClusterSpec, config: dict[str, Any]) -> Offer:
     extra = extra_arguments(spec, rank=0)
     tools = tools or next(iter(values_of("--tool-call-parser", extra, aliases)), None)
     reasoning = reasoning or next(iter(values_of("--reasoning-parser", extra, aliases)), None)
+    if isinstance(spec.engine, VllmEngine) and not spec.engine.parsers.auto_tool_choice:
+        chosen = "--enable-auto-tool-choice" in flags_in(extra, aliases)
+        tools = tools if chosen else None
     return Offer(tools=bool(tools), reasoning=bool(reasoning), vision=_vision(spec, config))
 
 

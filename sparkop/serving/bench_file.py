@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkop.errors import UsageError
 from sparkop.serving.bench import VERSION, Document
+from sparkop.serving.summary import rows
 
 
 def new_document(cluster: str, model: str, configuration: str, label: str, ts: str) -> Document:
@@ -33,10 +34,13 @@ def read_document(path: Path) -> Document:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} can't be read as a measurement", cause=str(error)) from error
-    shape = isinstance(document, dict) and isinstance(document.get("prefill"), dict)
-    if not shape or not all(isinstance(document.get(name, []), list) for name in ("decode", "ctx")):
-        raise UsageError(f"{path} is no measurement of sparkop bench")
-    return {"decode": [], "ctx": [], **document}
+    try:
+        document = {"decode": [], "ctx": [], **document}
+        document["prefill"].items()
+        rows(document)  # everything that is shown is read here
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} is no measurement of sparkop bench", cause=repr(error)) from error
+    return dict(document)
 
 
 def carry_on(path: Path, fresh: Document) -> Document:

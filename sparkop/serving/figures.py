@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,9 +140,10 @@ class Gauge:
         if text is None:
             return
         usage = sum_of(self._names.kv_usage, text)
-        if usage is not None:
+        if usage is not None and math.isfinite(usage):
             self._peak = max(self._peak or 0.0, usage)
-        if self._names.acceptance and (taken := sum_of(self._names.acceptance, text)):
+        taken = sum_of(self._names.acceptance, text) if self._names.acceptance else None
+        if taken and math.isfinite(taken):
             self._acceptances.append(taken)
         self._others = self._others or active(text, self._names) > self._ours
 

@@ -36,6 +36,7 @@ REPORT = json.dumps({"city": CITY, "sky": "clear", "celsius": 18})
 HALVES = "Which colour has the left half of this picture, and which the right half?"
 THINK = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
 """DeepSeek's templates read the first, Qwen's the second; both ignore the other."""
+NO_TOOLS = "the spec names no tool parser, or forbids that the model chooses"
 REFUSED = (400, 404, 415, 422, 501)
 """What engines answer to something that they do not have."""
 
@@ -116,7 +117,7 @@ def _streaming(api: Api, _offer: Offer, limits: Limits) -> Check:
 
 def _tool_call(api: Api, offer: Offer, limits: Limits) -> Check:
     if not offer.tools:
-        return Check("tool call", Verdict.NOT_OFFERED, "the spec names no tool parser")
+        return Check("tool call", Verdict.NOT_OFFERED, NO_TOOLS)
     answer = api.ask(CHAT, {**_user(WEATHER), "tools": [TOOL], "temperature": 0, "stream": True}, limits)
     problem = answer.error or tool_problem(list(answer.message.calls.values()))
     asked = f"{WEATHER} (with the tool get_weather)"
@@ -182,7 +183,7 @@ def _loop(api: Api, offer: Offer, limits: Limits) -> Check:
     """As a coding agent asks: the server's own thinking and temperature, tools, no cap, two turns."""
     name = "thinking with tools"
     if not offer.tools:
-        return Check(name, Verdict.NOT_OFFERED, "the spec names no tool parser")
+        return Check(name, Verdict.NOT_OFFERED, NO_TOOLS)
     question = f"{WEATHER} Use the tool, then tell me whether I need a coat."
     first = api.ask(CHAT, {**_user(question), "tools": [TOOL], "stream": True}, limits)
     asked = f"{question} (with the tool get_weather, default settings)"

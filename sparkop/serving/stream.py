@@ -135,9 +135,9 @@ class Message:
         for place, call in enumerate(_mappings(message.get("tool_calls"))):
             index = call.get("index")
             known = self.calls.setdefault(index if isinstance(index, int) else place, ToolCall())
-            function = call.get("function") or {}
-            known.name = known.name or str(function.get("name") or "")
-            known.arguments += str(function.get("arguments") or "")
+            name, arguments = _function(call)
+            known.name = known.name or name
+            known.arguments += arguments
             known.identity = known.identity or str(call.get("id") or "")
 
     def add_event(self, event: Mapping[str, Any]) -> None:
@@ -155,10 +155,19 @@ def _of_message(message: Mapping[str, Any]) -> list[Piece]:
     if isinstance(message.get("content"), str):
         found.append(Piece("content", message["content"]))
     for call in _mappings(message.get("tool_calls")):
-        function = call.get("function") or {}
-        found.append(Piece("tool", str(function.get("name") or "")))
-        found.append(Piece("tool", str(function.get("arguments") or "")))
+        found += [Piece("tool", text) for text in _function(call)]
     return found
+
+
+def _function(call: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and arguments, as far as this part has them; some servers send arguments as an object."""
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return "", ""
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        arguments = json.dumps(arguments)
+    return str(function.get("name") or ""), str(arguments or "")
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:

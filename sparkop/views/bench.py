@@ -96,13 +96,21 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def show_comparison(a: Path, b: Path, found: Sequence[Comparison], output: str = "text") -> None:
-    """Each figure of both, the change, its noise, and a verdict in words."""
+def show_comparison(
+    sides: Mapping[Path, Mapping[str, Any]], found: Sequence[Comparison], output: str = "text"
+) -> None:
+    """Each figure of both (means), the change, its noise, and a verdict in words. ``sides``: A, then B."""
+    a, b = sides
     if output == "json":
         print_json({"a": str(a), "b": str(b), "figures": document(found)})
         return
     console = _wide()
-    console.print(f"A {a}\nB {b}", markup=False)
+    for name, (path, measured) in zip("AB", sides.items(), strict=True):
+        when = measured.get("finished") or measured.get("ts")
+        console.print(f"{name} {path}  {measured.get('model')}  {when}", markup=False)
+    for what in ("model", "configuration"):
+        if len({str(measured.get(what)) for measured in sides.values()}) > 1:
+            console.print(Text(f"A and B have another {what}", style="yellow"))
     if not found:
         console.print("the two have no figure in common")
         return

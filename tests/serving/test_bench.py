@@ -277,7 +277,20 @@ def test_a_file_of_something_else_is_not_carried_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"prefill": []}', '{"prefill": {}, "decode": {}}', "\xff"]
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        '{"prefill": []}',
+        '{"prefill": {}, "decode": 7}',
+        "\xff",
+        '{"prefill": {"8": {}}}',
+        '{"prefill": {"x": {"runs": [{}]}}}',
+        '{"prefill": {}, "decode": [{"C": 1}]}',
+        '{"prefill": {}, "ctx": [1]}',
+    ],
 )
 def test_rubbish_is_no_measurement(tmp_path: Path, content: str) -> None:
     path = tmp_path / "b.json"

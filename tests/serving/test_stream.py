@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from itertools import pairwise
 from typing import Any
@@ -100,6 +101,36 @@ def test_empty_deltas_and_absent_choices_are_no_tokens() -> None:
         {"choices": [{"delta": {"content": "", "tool_calls": None}}]}, {"choices": [{"text": ""}]},
     ]  # fmt: skip
     assert [pieces(each) for each in empty] == [[]] * len(empty)
+
+
+@pytest.mark.parametrize("function", [None, "x", [], {"name": None, "arguments": None}])
+def test_a_call_without_a_function_is_no_crash(function: object) -> None:
+    assert message_of(delta(tool_calls=[{"index": 0, "function": function}])).calls[0].name == ""
+
+
+def test_arguments_as_an_object_are_json_text() -> None:
+    call = {"function": {"name": "f", "arguments": {"city": "Paris"}}}
+    assert json.loads(message_of(delta(tool_calls=[call])).calls[0].arguments) == {"city": "Paris"}
+
+
+NAMES = ["choices", "delta", "message", "content", "tool_calls", "function", "usage", "error", "text"]
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+)
+
+
+@given(ANY_JSON)
+def test_no_document_of_any_shape_is_a_crash(document: Any) -> None:
+    """A gateway between us and the engine sends what it likes."""
+    found: list[Any] = []
+    with contextlib.suppress(StreamError):
+        found = list(events([event(document)]))
+    for each in found:
+        Message().add_event(each)
+        assert all(piece.text for piece in pieces(each))
+        assert all(isinstance(count, int) for count in usage_of(each).values())
+        assert finish_of(each) is None or finish_of(each)
 
 
 def test_usage_may_be_missing_or_null() -> None:
