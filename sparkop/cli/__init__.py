@@ -17,9 +17,14 @@ from sparkop.errors import ExitCode, SparkopError
 COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("sparkop.cli.apply:command", "Make the machines what the spec says."),
     "diff": ("sparkop.cli.diff:command", "Show what differs, why, and what apply would do. Changes nothing."),
+    "watch": ("sparkop.cli.watch:command", "Heal the cluster by itself, until you stop it."),
+    "events": ("sparkop.cli.events:command", "Show what happened to the cluster, and why."),
     "status": ("sparkop.cli.status:command", "Show nodes, ranks, guard, memory and the API."),
     "logs": ("sparkop.cli.logs:command", "Show the ranks' logs."),
     "stop": ("sparkop.cli.stop:command", "Stop serving, and remember that a human wanted it so."),
+    "rollback": ("sparkop.cli.rollback:command", "Go back to the last spec that was ready."),
+    "destroy": ("sparkop.cli.destroy:command", "Remove what sparkop made; the weights only when named."),
+    "lease": ("sparkop.cli.lease:group", "Show who writes to the cluster, or fence a dead writer out."),
     "download": ("sparkop.cli.download:command", "Fetch and verify the weights, or find a running download."),
     "smoke": (
         "sparkop.cli.smoke:command",

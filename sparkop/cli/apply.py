@@ -12,6 +12,7 @@ from sparkop.errors import ExitCode
 
 if TYPE_CHECKING:
     from sparkop.reconcile.converge import Approve
+    from sparkop.spec.load import LoadedSpec
     from sparkop.spec.models import ClusterSpec
 
 
@@ -35,14 +36,22 @@ def command(
     Exit codes: 0 converged, 3 timed out, 4 a node could not be read, 5 another sparkop writes,
     6 failed for good, 65 the spec is refused.
     """
+    loaded, choice = reach_spec(spec, overlays, sets)
+    return apply_spec(loaded, choice, yes=yes, adopt=adopt, after_trip=after_trip, output=output)
+
+
+def apply_spec(
+    loaded: LoadedSpec, choice: Choice, *, yes: bool, adopt: bool, after_trip: bool, output: str
+) -> int:
+    """Converge, remember what was applied and what served, and tell."""
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.converge import converge
     from sparkop.reconcile.nodes import writable_nodes
-    from sparkop.views.plan import ask_approval
+    from sparkop.reconcile.ready_specs import remember_ready
+    from sparkop.views.plan import ask_approval, show_left
     from sparkop.views.progress import progress_listener
     from sparkop.views.status import show_applied
 
-    loaded, choice = reach_spec(spec, overlays, sets)
     refuse_unsafe(loaded)
     approve: Approve | None = None if yes else ask_approval
     with (
@@ -60,6 +69,9 @@ def command(
             confirm_trip=after_trip,
             adopt=adopt,
         )
+        if result.interrupted:
+            show_left(result.left)
+    remember_ready(loaded.spec)
     show_applied(result, output)
     return ExitCode.OK
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
@@ -41,6 +42,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "node": operation.node,
         "resource": operation.resource,
         "cause": vars(operation.cause),
+        "origin": operation.origin,
         "cost": {
             "bytes": operation.cost.bytes,
             "seconds": operation.cost.seconds,
@@ -61,6 +63,14 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
         "cause": vars(blocker.cause),
         "remedy": blocker.remedy,
     }
+
+
+def show_left(operations: Sequence[Operation]) -> None:
+    """What an interrupted apply has not done, on stderr."""
+    for operation in operations:
+        talk().print(
+            Text(f"- left: {operation.action} {operation.resource} on {operation.node}", style="yellow")
+        )
 
 
 def ask_approval(plan: Plan) -> bool:

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkop.reconcile.converge import Converged
+from sparkop.reconcile.destroy import Destroyed
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.speeds import Speeds
@@ -158,3 +159,14 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
         console.print(Text.assemble((f"{node}: ", "bold"), f"removed {what}" if removed else what, memory))
     for node, reason in stopped.unknown.items():
         console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
+
+
+def show_destroyed(gone: Destroyed, output: str = "text") -> None:
+    """What was removed on each node."""
+    if output == "json":
+        print_json(document(gone))
+        return
+    for node, removed in gone.removed.items():
+        out().print(Text.assemble((f"{node}: ", "bold"), f"removed {', '.join(removed) or 'nothing'}"))
+    for node, reason in gone.unknown.items():
+        out().print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))

@@ -1,0 +1,52 @@
+"""``sparkop destroy``: remove what sparkop made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparkop.cli.options import output_option, reach_spec, spec_options, yes_option
+from sparkop.errors import ExitCode, UsageError
+
+
+@click.command("destroy")
+@spec_options
+@yes_option
+@click.option(
+    "--weights",
+    metavar="CLUSTER",
+    help="Delete the checkpoint on every node too. Type the cluster's name: it took hours to fetch.",
+)
+@output_option
+def command(
+    spec: str | None,
+    overlays: tuple[Path, ...],
+    sets: tuple[str, ...],
+    yes: bool,
+    weights: str | None,
+    output: str,
+) -> int:
+    """Remove what sparkop made: ranks, guards, images it pulled, state folders with key and history.
+
+    Exit codes: 0 removed, 4 a node did not answer (run it again for it), 5 another sparkop writes,
+    6 something can't be removed.
+    """
+    from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.reconcile.destroy import destroy
+    from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.views.confirm import confirm
+    from sparkop.views.progress import progress_listener
+    from sparkop.views.status import show_destroyed
+
+    loaded, _ = reach_spec(spec, overlays, sets)
+    name = loaded.spec.name
+    if weights is not None and weights != name:
+        raise UsageError(f"--weights {weights}: the cluster is called {name}; nothing was removed")
+    if not yes:
+        what = "its checkpoint, " if weights else ""
+        confirm(f"Remove {what}ranks, guards, images, key and history of cluster {name} on every node?")
+    with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
+        gone = destroy(loaded.spec, hosts, weights=weights is not None, emit=emit, stop=stop)
+    show_destroyed(gone, output)
+    return ExitCode.UNREACHABLE if gone.unknown else ExitCode.OK
