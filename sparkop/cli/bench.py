@@ -143,7 +143,7 @@ def _measure(spec: ClusterSpec, plan: Plan, path: Path, label: str, fresh: bool)
             tell("nothing is left to measure; --fresh measures again")
             return document
         work = Bench(served.api, metric_names(spec), served.vocabulary, plan.deadline)
-        work.warm_up(max((step.size for step in left if step.what == "decode"), default=1))
+        work.warm_up(left)
         for number, step in enumerate(left, start=1):
             told = work.run(step, document)
             save(path, document)

@@ -34,7 +34,8 @@ from sparkop.serving.figures import (
 from sparkop.serving.prompts import GATES, Recall, WorkKind, random_tokens, recall, work
 
 VERSION = 1
-WARM_TOKENS = 512
+WARM_TOKENS = 4096
+"""Two batches of recipe A."""
 SPARE = 16
 """Tokens that a cut prefill leaves of the context."""
 ANSWER = 16384
@@ -127,9 +128,12 @@ class Bench:
         self.source = source or random.SystemRandom()
         self.sleep = sleep
 
-    def warm_up(self, streams: int) -> None:
-        """Short requests that are not recorded: kernels compile, graphs and caches fill."""
-        self._prefill(WARM_TOKENS)
+    def warm_up(self, left: Sequence[Step]) -> None:
+        """Requests like those of ``left`` that are not recorded: kernels compile, graphs and caches fill."""
+        prompts = [step.size for step in left if step.what == "prefill"]
+        if prompts:
+            self._prefill(min(WARM_TOKENS, *prompts))
+        streams = max((step.size for step in left if step.what == "decode"), default=1)
         self._together([self._chat("Say hello.") for _ in range(streams)])
 
     def run(self, step: Step, document: Document) -> str:

@@ -228,8 +228,9 @@ def test_all_of_it_over_real_http(stage: Stage) -> None:
     """Every step, and nothing left to do after it; tokens come 2 ms apart or more, and so they are told."""
     api, process = served(stage, LAB_STANDIN_TOKEN_SECONDS="0.002")
     bench, made = Bench(api, VLLM, 1024, 30.0), document()
-    bench.warm_up(2)
     wanted = steps(SMALL, 32768)
+    bench.warm_up(wanted)
+    assert (made["prefill"], made["decode"]) == ({}, []), "a warm-up is not recorded"
     for step in missing(wanted, made):
         bench.run(step, made)
     assert missing(wanted, made) == []

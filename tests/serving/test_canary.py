@@ -111,6 +111,7 @@ def test_the_key_goes_in_the_header_and_nowhere_else() -> None:
         (lambda: Answer(400, b"no chat template"), Serving.FAILED),
         (lambda: Answer(500, b"EngineDeadError"), Serving.BROKEN),
         (lambda: Answer(200, ConnectionResetError("reset")), Serving.BROKEN),
+        (lambda: Answer(200, b'data: {"error": {"message": "EngineCore died"}}'), Serving.BROKEN),
         (hang, Serving.WEDGED),
         (lambda: tokens(done=True), Serving.DEGENERATE),
         (lambda: tokens(*["!"] * 8), Serving.DEGENERATE),
