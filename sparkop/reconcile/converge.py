@@ -71,7 +71,7 @@ def converge(
     run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
     reading, plan = run.look()
     if not plan.operations:
-        run.refuse(plan)
+        remains(plan)
         return Converged(reading, 0)
     if approve is not None and (plan.stops_serving or _takes_foreign(plan)) and not approve(plan):
         raise BlockedError(
@@ -80,7 +80,7 @@ def converge(
     with hold(
         spec,
         hosts,
-        _lease_on(reading, plan),
+        lease_nodes(reading, plan),
         command=command,
         holder=holder or new_holder(),
         clock=run.clock,
@@ -135,7 +135,7 @@ class _Run:
         while True:
             reading, plan = self.look()
             if not plan.operations:
-                self.refuse(plan)
+                remains(plan)
                 return Converged(reading, done)
             part = plan.preparation if plan.preparation.operations else plan
             self.once_too_often(part)
@@ -172,34 +172,33 @@ class _Run:
                     remedy="something else changes it: look for another program that manages this node",
                 )
 
-    @staticmethod
-    def refuse(plan: Plan) -> None:
-        """Raise what a plan without operations still has against being converged."""
-        if plan.blockers:
-            first = plan.blockers[0]
-            more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
-            raise BlockedError(
-                f"{first.resource}: {first.cause.field}: {first.cause.observed} -> "
-                f"{first.cause.desired}{more}",
-                node=first.node,
-                remedy=first.remedy,
-                detail="\n".join(
-                    f"{b.node} {b.resource}: {b.cause.field}: {b.cause.observed}; {b.remedy}"
-                    for b in plan.blockers[1:]
-                )
-                or None,
+
+def remains(plan: Plan) -> None:
+    """Raise what a plan without operations still has against being converged."""
+    if plan.blockers:
+        first = plan.blockers[0]
+        more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
+        raise BlockedError(
+            f"{first.resource}: {first.cause.field}: {first.cause.observed} -> {first.cause.desired}{more}",
+            node=first.node,
+            remedy=first.remedy,
+            detail="\n".join(
+                f"{b.node} {b.resource}: {b.cause.field}: {b.cause.observed}; {b.remedy}"
+                for b in plan.blockers[1:]
             )
-        if plan.unknown:
-            nodes = list(dict.fromkeys(unknown.node for unknown in plan.unknown))
-            raise UnreachableError(
-                f"could not be read: {', '.join(nodes)}",
-                node=nodes[0],
-                cause=plan.unknown[0].reason,
-                remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
-            )
+            or None,
+        )
+    if plan.unknown:
+        nodes = list(dict.fromkeys(unknown.node for unknown in plan.unknown))
+        raise UnreachableError(
+            f"could not be read: {', '.join(nodes)}",
+            node=nodes[0],
+            cause=plan.unknown[0].reason,
+            remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
+        )
 
 
-def _lease_on(reading: Reading, plan: Plan) -> dict[str, Document]:
+def lease_nodes(reading: Reading, plan: Plan) -> dict[str, Document]:
     """The nodes that were read, but none whose state folder is another cluster's or full."""
     barred = {b.node for b in plan.blockers if kind_of(b.resource) in ("state", "disk")}
     return {name: document for name, document in reading.observed.documents.items() if name not in barred}

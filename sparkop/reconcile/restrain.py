@@ -76,7 +76,7 @@ def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
     told = "; ".join(f"epoch {each.epoch}: {each.why}" for each in tried[-3:])
-    node = next(o.node for o in plan.operations if _starts_group(o))
+    node = next(o.node for o in plan.operations if o.action is Action.RECORD)
     cause = Cause("restarts", f"{len(tried)} did not last ({told})", "a group that serves")
     remedy = "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
     kept = _prepared(plan, "")

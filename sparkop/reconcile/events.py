@@ -1,0 +1,64 @@
+"""The story of a cluster, from what its nodes remember. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkop.reconcile.history import SERVED, WATCH, entries_in
+from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.watch_story import FAULT, MENDED
+from sparkop.resources.compare import human_bytes, human_seconds
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One line of the story. ``at``: seconds since 1970."""
+
+    at: float
+    event: str
+    text: str
+    node: str = ""
+    epoch: int = 0
+
+
+def happened(reading: Reading) -> tuple[Happened, ...]:
+    """Everything that is remembered, oldest first."""
+    head = reading.desired.head
+    found = [_of_entry(entry) for entry in entries_in(reading.observed.documents[head])]
+    for node, trip in reading.history.trips.items():
+        text = f"the memory guard stopped the ranks at {human_bytes(trip.available)} available"
+        found.append(Happened(trip.at, "trip", text, node))
+    intent = reading.history.intent
+    if intent.stopped:
+        found.append(Happened(intent.at, "stop", f"stopped by {intent.by}; watch leaves it alone"))
+    return tuple(sorted(found, key=lambda each: each.at))
+
+
+def _of_entry(entry: Mapping[str, Any]) -> Happened:
+    event = str(entry.get("event") or "")
+    at, epoch = entry.get("at"), entry.get("epoch")
+    return Happened(
+        at=float(at) if isinstance(at, int | float) else 0.0,
+        event="restart" if event == "start" and entry.get("by") == WATCH else event,
+        text=_text(event, entry),
+        node=str(entry.get("node") or ""),
+        epoch=epoch if isinstance(epoch, int) else 0,
+    )
+
+
+def _text(event: str, entry: Mapping[str, Any]) -> str:
+    if event == "start":
+        by = "watch" if entry.get("by") == WATCH else "a command"
+        return f"group {entry.get('epoch')} by {by}: {entry.get('why') or 'no cause known'}"
+    if event == "ready":
+        seconds = entry.get("seconds")
+        took = f" after {human_seconds(float(seconds))}" if isinstance(seconds, int | float) else ""
+        return f"group {entry.get('epoch')} served its first token{took}"
+    if event == SERVED:
+        return f"group {entry.get('epoch')} has served for ten minutes: earlier restarts count no more"
+    if event in (FAULT, MENDED):
+        text = f": {entry['text']}" if entry.get("text") else " is gone"
+        return f"{entry.get('what')}{text}"
+    return str(entry.get("text") or "")

@@ -1,0 +1,370 @@
+"""Self-healing: look, reconcile, restrain, execute; again and again (row S4).
+
+Every trigger leads to the same tick. A tick that finds nothing to do writes nothing. The lease is held only
+while something is done, so an ``apply`` has to wait for one step at the most.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
+from sparkop.hosts.base import Host
+from sparkop.reconcile.converge import lease_nodes, remains
+from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.history import WATCH, entries_in
+from sparkop.reconcile.lease import LeaseState, hold, lease_in, new_holder
+from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.reconcile import reconcile
+from sparkop.reconcile.refuse import refuse
+from sparkop.reconcile.restrain import Asked, By, restrain
+from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
+from sparkop.reconcile.watch_story import entries_due, faults_of, life_due
+from sparkop.reconcile.watch_triggers import Triggers
+from sparkop.resources.acts import record
+from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.events import Event, Phase
+from sparkop.resources.operations import Action
+from sparkop.resources.ready import WaitInterruptedError
+from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import Later
+from sparkop.spec.models import ClusterSpec
+
+MOST_IN_A_ROW = 4
+"""Ticks that may act one after the other at once; more of them come at growing pauses."""
+LONGEST_PAUSE = 300.0
+OTHER_STILL = 10.0
+"""Seconds for which another writer's lease must stand still before it is contended for."""
+JITTER = 0.1
+SETTLE = 0.5
+"""Seconds between a wake and the look: events of one fault come together."""
+
+
+class Say(Protocol):
+    """Gets every structured event: a name and its fields, never a secret."""
+
+    def __call__(self, event: str, **fields: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one look led to. ``acted``: something was executed. ``trouble``: why it did not succeed."""
+
+    reading: Reading
+    plan: Plan
+    acted: bool = False
+    trouble: SparkopError | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """There was nothing that watch may do."""
+        return not self.acted and self.trouble is None and not self.plan.operations
+
+
+class Either(threading.Event):
+    """Set when one of two events is."""
+
+    def __init__(self, one: threading.Event, other: threading.Event) -> None:
+        super().__init__()
+        self._both = (one, other)
+
+    def is_set(self) -> bool:
+        return any(each.is_set() for each in self._both)
+
+
+class Watch:
+    """One cluster, watched. ``tick`` is all there is; ``run`` repeats it."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        hosts: Mapping[str, Host],
+        say: Say,
+        *,
+        stop: threading.Event | None = None,
+        rhythm: Rhythm | None = None,
+        asked: Asked | None = None,
+        dry_run: bool = False,
+        steps_aside: bool = True,
+        clock: Clock | None = None,
+        resources: Sequence[Resource] = RESOURCES,
+        begin: Begin = Later,
+    ) -> None:
+        self.spec = spec
+        self.hosts = hosts
+        self.say = say
+        self.stop = stop or threading.Event()
+        self.rhythm = rhythm or Rhythm()
+        self.asked = asked or Asked(By.WATCH)
+        self.dry_run = dry_run
+        self.steps_aside = steps_aside
+        self.clock = clock or RealClock()
+        self.eye = Eye(spec, hosts, self.clock, resources, self.rhythm, begin)
+        self.resources = self.eye.resources
+        self.holder = new_holder()
+        self.told: dict[str, str] = {}
+        self._before: Plan | None = None
+        self._other: tuple[dict[str, Any], float] | None = None
+        self._in_a_row = 0
+
+    # Forever
+
+    def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
+        """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True)."""
+        wake = threading.Event()
+        with Triggers(self.spec.name, self.hosts, wake):
+            while not self.stop.is_set():
+                tick = self.tick()
+                if self._wait(self.pause(tick), wake, changed, deaf=tick.trouble is not None):
+                    return True
+        return False
+
+    def pause(self, tick: Tick) -> float:
+        """Seconds until the next tick: none after a step that succeeded; growing ones while nothing holds."""
+        self._in_a_row = 0 if tick.quiet else self._in_a_row + 1
+        if tick.quiet:
+            return self.rhythm.period * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+        if tick.acted and tick.trouble is None and self._in_a_row <= MOST_IN_A_ROW:
+            return 0.0
+        return min(LONGEST_PAUSE, self.rhythm.period * 2.0 ** max(0, self._in_a_row - 1))
+
+    def _wait(
+        self, seconds: float, wake: threading.Event, changed: Callable[[], bool], *, deaf: bool
+    ) -> bool:
+        until = self.clock.monotonic() + seconds
+        while not self.stop.is_set():
+            if changed():
+                return True
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                break
+            if deaf:
+                self.stop.wait(min(1.0, left))
+            elif wake.wait(min(1.0, left)):
+                self.stop.wait(SETTLE)
+                break
+        wake.clear()
+        return False
+
+    # Once
+
+    def tick(self) -> Tick:
+        """Look; do what may be done. Raises SpecError for a spec that no engine takes; nothing else that a
+        cluster can cause."""
+        reading = self.eye.look()
+        plan = self.plan_of(reading)
+        self.tell(reading, plan)
+        if self.dry_run:
+            return Tick(reading, plan)
+        due = self.entries(reading, plan)
+        before, self._before = self._before, plan
+        if not plan.operations and not due:
+            return Tick(reading, plan)
+        if self.steps_aside and self.other_writes(reading):
+            return Tick(reading, replace(plan, operations=()))
+        try:
+            return self.act(reading, plan, due)
+        except SparkopError as error:
+            self._before = before
+            self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
+            return Tick(reading, plan, trouble=error)
+
+    def plan_of(self, reading: Reading) -> Plan:
+        """Pure."""
+        now = self.clock.time()
+        plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
+        return restrain(plan, reading.history, replace(self.asked, told_at=reading.observed.at), now)
+
+    def act(self, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
+        """Take the lease, look again, write down what is due, and execute: first what prepares."""
+        with hold(
+            self.spec,
+            self.hosts,
+            lease_nodes(reading, plan),
+            command=WATCH,
+            holder=self.holder,
+            clock=self.clock,
+            emit=self.listen,
+            stop=self.stop,
+        ) as held:
+            if plan.operations:
+                reading = self.eye.look()
+                plan = self.plan_of(reading)
+            context = Context(
+                desired=reading.desired,
+                observed=reading.observed,
+                hosts=self.hosts,
+                fences=held.fences,
+                emit=self.listen,
+                stop=Either(self.stop, held.wanted),
+                clock=self.clock,
+            )
+            self.write(context, due)
+            if not plan.operations:
+                return Tick(reading, plan)
+            refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
+            part = plan.preparation if plan.preparation.operations else plan
+            self.say("acting", operations=len(part.operations), why=_why(part))
+            outcome = execute(part, context, self.resources)
+            if held.lost.is_set():
+                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+            return self.outcome(context, Tick(reading, plan, acted=True), outcome)
+
+    def outcome(self, context: Context, tick: Tick, outcome: Outcome) -> Tick:
+        """What the execution came to; a failure is written down."""
+        waited = any(key.startswith(f"{Action.WAIT}:endpoint@") for key in outcome.done)
+        if waited:
+            epoch = self._epoch_after(tick)
+            self.eye.served(epoch, self.clock.monotonic())
+            self.say("serving", epoch=epoch)
+        error = outcome.error
+        if error is None or isinstance(error, WaitInterruptedError):
+            return tick
+        if not isinstance(error, SparkopError):
+            raise error
+        self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
+        at = self.clock.time()
+        text = ": ".join(part for part in (error.message, error.cause) if part)[:500]
+        entry = {"id": f"failed-{at:.0f}", "event": "failed", "node": error.node, "text": text, "at": at}
+        self.write(context, [entry])
+        return replace(tick, trouble=error)
+
+    @staticmethod
+    def _epoch_after(tick: Tick) -> int:
+        planned = [
+            o.parameters["epoch"]
+            for o in tick.plan.operations
+            if o.action is Action.START and ("epoch" in o.parameters)
+        ]
+        return int(planned[0]) if planned else tick.reading.history.epoch
+
+    # What is written
+
+    def entries(self, reading: Reading, plan: Plan) -> list[dict[str, Any]]:
+        """What the history does not know yet."""
+        document = reading.observed.documents.get(self.spec.head.name)
+        if document is None:
+            return []
+        at = self.clock.time()
+        told = entries_due(entries_in(document), self._before, plan, at)
+        return told + life_due(self.eye.life, reading.history, self.clock.monotonic(), at)
+
+    def write(self, context: Context, entries: list[dict[str, Any]]) -> None:
+        """Append to the history on the head; a head that can't take it does not stop the healing."""
+        if self.spec.head.name not in context.fences:
+            return
+        for entry in entries:
+            try:
+                record(context, self.spec.head.name, entry)
+            except LeaseHeldError:
+                raise
+            except SparkopError as error:
+                self.say("history-not-written", error=error.message)
+
+    # Others
+
+    def other_writes(self, reading: Reading) -> bool:
+        """Another writer holds the lease and lives, as far as is known: stand aside for this tick."""
+        leases = [lease_in(name, document) for name, document in reading.observed.documents.items()]
+        held = [each for each in leases if each is not None and not each.released]
+        if not held:
+            self._other = None
+            self._state("lease", "")
+            return False
+        seen = {each.node: each.expected for each in held}
+        now = self.clock.monotonic()
+        if self._other is None or self._other[0] != seen:
+            self._other = (seen, now)
+        still = now - self._other[1]
+        self._state("lease", held[0].told, event="standing-aside", holder=_holder(held[0]))
+        return still < OTHER_STILL
+
+    # What is said
+
+    def tell(self, reading: Reading, plan: Plan) -> None:
+        """Say what has changed since the last tick."""
+        life = self.eye.life
+        self._state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
+        faults = {f"fault {what}": told for what, told in faults_of(plan).items()}
+        for name, told in faults.items():
+            self._state(
+                name, told["text"], event="fault", node=told["node"], what=name[6:], text=told["text"]
+            )
+        warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
+        for name, text in warnings.items():
+            self._state(name, _steady(text), event="held" if "left alone" in text else "note", text=text)
+        for name in [n for n in self.told if n.startswith(("fault ", "warning "))]:
+            if name not in faults and name not in warnings:
+                del self.told[name]
+                if name.startswith("fault "):
+                    self.say("mended", what=name[6:])
+        if plan.operations:
+            text = _why(plan)
+            self._state("plan", text, event="planned", operations=len(plan.operations), why=text)
+        elif self.told.pop("plan", None) or "rest" not in self.told:
+            self.told["rest"] = ""
+            nodes = len(reading.observed.documents)
+            self.say("looked", nodes=nodes, of=len(self.spec.nodes), converged=plan.converged)
+
+    def _state(self, name: str, value: str, *, event: str = "", **fields: Any) -> None:
+        """Say it when it is not what was said last."""
+        if self.told.get(name, "") == value:
+            return
+        self.told[name] = value
+        if event:
+            self.say(event, **{key: field for key, field in fields.items() if field not in (None, "")})
+
+    def listen(self, event: Event) -> None:
+        """The executor's events, as structured ones."""
+        operation = event.operation
+        if event.phase is Phase.NOTE:
+            self.say("note", node=event.node, text=event.text)
+        elif operation is not None and event.phase in (Phase.STARTED, Phase.DONE, Phase.FAILED):
+            fields: dict[str, Any] = {"node": operation.node, "resource": operation.resource}
+            if event.phase is Phase.DONE:
+                fields["seconds"] = round(event.seconds, 1)
+            if event.phase is Phase.FAILED:
+                fields["error"] = event.text
+            self.say(f"{operation.action}-{event.phase}", **fields)
+
+
+def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
+    """For cron: tick until nothing is left to do, and what the group does is known.
+
+    Raises what ``apply`` would raise for what remains. ``patience``: seconds for the canary's answers.
+    """
+    acted, until = 0, watch.clock.monotonic() + patience
+    while acted < most:
+        tick = watch.tick()
+        if tick.trouble is not None:
+            raise tick.trouble
+        acted += tick.acted
+        undecided = watch.eye.undecided and watch.clock.monotonic() < until
+        if tick.acted or undecided:
+            if undecided and not watch.stop.is_set():
+                watch.clock.sleep(1.0)
+            continue
+        remains(tick.plan)
+        return tick
+    raise BlockedError(
+        f"{most} steps in a row did not converge", remedy="sparkop events and sparkop diff tell what changes"
+    )
+
+
+def _why(plan: Plan) -> str:
+    cause = plan.operations[0].cause
+    return f"{plan.operations[0].resource}: {cause.field}: {cause.observed} -> {cause.desired}"
+
+
+def _steady(text: str) -> str:
+    """Without its figures: a pause that gets shorter is told once."""
+    return "".join(letter for letter in text if not letter.isdigit())
+
+
+def _holder(lease: LeaseState) -> str:
+    return lease.told

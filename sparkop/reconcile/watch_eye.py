@@ -1,0 +1,186 @@
+"""One look of ``watch``: the nodes, and how the group does, without holding anybody up.
+
+The generation runs beside the look, so that a dead rank is seen while a wedged API lets us wait. It yields to
+traffic: while tokens come out for others it is asked rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from sparkop.hosts.base import Host, ReadableHost
+from sparkop.reconcile.observe import Reading, observe, worth_asking
+from sparkop.resources.base import Clock, Resource
+from sparkop.resources.desired import Desired
+from sparkop.resources.endpoint import question_of, read_key
+from sparkop.resources.group import found_ranks
+from sparkop.resources.liveness import Counters, Life, Seen, Verdict, judge
+from sparkop.resources.threads import Later
+from sparkop.serving.canary import AGAIN, EndpointState, Serving, ask_once, sum_of
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How often what is looked at; seconds."""
+
+    period: float = 10.0
+    canary: float = 30.0
+    """Between two generations of a group that serves."""
+    canary_with_traffic: float = 300.0
+    metrics: float = 5.0
+    """The longest that /metrics may take."""
+    outside: float = 900.0
+    """For which the hub's list is believed without asking again."""
+    quick: float = 1.0
+    """A look waits so long for a generation: a healthy one answers within it."""
+
+
+class Answer(Protocol):
+    """A generation that runs."""
+
+    def result(self, timeout: float | None = None) -> EndpointState: ...
+
+
+Begin = Callable[[Callable[[], EndpointState], str], Answer]
+
+
+class Eye:
+    """Looks again and again, and remembers how the group did."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        hosts: Mapping[str, Host],
+        clock: Clock,
+        resources: Sequence[Resource],
+        rhythm: Rhythm,
+        begin: Begin = Later,
+    ) -> None:
+        self.spec = spec
+        self.hosts = hosts
+        self.clock = clock
+        self.rhythm = rhythm
+        self.begin = begin
+        self.life = Life()
+        self.resources = tuple(_Remembering(each, clock, rhythm.outside) for each in resources)
+        self._running: tuple[int, Answer] | None = None
+        self._asked_at: float | None = None
+
+    def look(self) -> Reading:
+        """Read every node; the endpoint's state is that of all looks so far. Never raises for a node."""
+        reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
+        if not worth_asking(reading.desired, reading.observed, reading.history):
+            return reading
+        epoch = max(found.stamp.epoch for found in found_ranks(reading.desired, reading.observed))
+        before = self.life
+        counters = self._counters(reading.desired)
+        seen = Seen(
+            at=self.clock.monotonic(),
+            epoch=epoch,
+            served=0 < reading.history.ready_epoch == epoch,
+            counters=counters,
+            answer=self._answer(reading.desired, epoch, _traffic(before, counters)),
+        )
+        seen = replace(seen, at=self.clock.monotonic())
+        self.life = judge(before, seen)
+        state = self.life.state(seen.at)
+        return replace(reading, observed=replace(reading.observed, endpoint=state))
+
+    @property
+    def undecided(self) -> bool:
+        """A generation runs, or a bad answer is not yet believed."""
+        return self._running is not None or self.life.verdict is Verdict.SLOW
+
+    def served(self, epoch: int, at: float) -> None:
+        """A start was waited for until tokens came."""
+        seen = Seen(at, epoch, served=True, answer=EndpointState(Serving.READY))
+        self.life = judge(self.life, seen)
+        self._asked_at = at
+
+    def _answer(self, desired: Desired, epoch: int, traffic: bool) -> EndpointState | None:
+        """The answer of the generation that ended since the last look; begins one when it is due."""
+        wait = 0.0
+        if self._running is None:
+            if not self._due(epoch, traffic):
+                return None
+            head = self.hosts[desired.head]
+            bad = self.life.epoch == epoch and self.life.last_bad is not None
+            ask = partial(_ask, desired, head, AGAIN if bad else 1.0, self.clock.monotonic)
+            self._running = (epoch, self.begin(ask, "canary"))
+            self._asked_at = self.clock.monotonic()
+            wait = self.rhythm.quick
+        asked_of, running = self._running
+        try:
+            answer = running.result(timeout=wait)
+        except TimeoutError:
+            return None
+        self._running = None
+        return answer if asked_of == epoch else None
+
+    def _due(self, epoch: int, traffic: bool) -> bool:
+        if self._asked_at is None or self.life.epoch != epoch or self.life.last_bad is not None:
+            return True
+        every = self.rhythm.canary_with_traffic if traffic else self.rhythm.canary
+        return self.clock.monotonic() - self._asked_at >= every
+
+    def _counters(self, desired: Desired) -> Counters | None:
+        names = desired.engine.manners.metrics
+        try:
+            host, port = self.hosts[desired.head], self.spec.api.port
+            with closing(host.http("GET", port, "/metrics", timeout=self.rhythm.metrics)) as response:
+                if response.status != 200:
+                    return None
+                text = response.read().decode("utf-8", "replace")
+        except OSError:
+            return None
+        return Counters(
+            generated=sum_of(names.generation_tokens, text),
+            prompt=sum_of(names.prompt_tokens, text),
+            kv=sum_of(names.kv_usage, text),
+            running=sum_of(names.running, text),
+            waiting=sum_of(names.waiting, text),
+        )
+
+
+def _traffic(before: Life, now: Counters | None) -> bool:
+    """Tokens came out since the last look, or requests run that are not ours."""
+    if now is None or before.counters is None:
+        return False
+    return now.made_since(before.counters)
+
+
+def _ask(desired: Desired, head: ReadableHost, part: float, monotonic: Callable[[], float]) -> EndpointState:
+    """One generation; whatever goes wrong on the way is no answer of the engine."""
+    question = question_of(desired, read_key(desired, head))
+    try:
+        return ask_once(head, replace(question, deadline=question.deadline * part), monotonic)
+    except OSError as error:
+        return EndpointState(Serving.BUSY, f"could not be asked: {error}")
+
+
+class _Remembering:
+    """A resource that reads what lies outside the nodes once in a while, not at every look."""
+
+    def __init__(self, resource: Resource, clock: Clock, seconds: float) -> None:
+        self._resource = resource
+        self._clock = clock
+        self._seconds = seconds
+        self._known: tuple[float, Any] | None = None
+        self.kind = resource.kind
+        self.diff = resource.diff
+        self.perform = resource.perform
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        now = self._clock.monotonic()
+        if self._known is None or now - self._known[0] >= self._seconds:
+            self._known = (now, self._resource.prepare(spec))
+        return self._known[1]
+
+    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Any]:
+        return self._resource.request(spec, node, outside)

@@ -1,0 +1,325 @@
+"""watch on simulated nodes and clock: what it mends, what it leaves alone, and that it stops trying."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sparkop.errors import BlockedError, UnreachableError
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.events import happened
+from sparkop.reconcile.watch import once
+from tests.reconcile.simulation import Cluster
+from tests.reconcile.watching import Watching, entries, serving
+
+GROUP = ["1@spark-2", "0@spark-1"]
+"""One start of the whole group: workers first."""
+
+
+def test_at_rest_a_hundred_ticks_write_nothing() -> None:
+    cluster = serving()
+    before = len(cluster.world.writes)
+    watching = Watching(cluster)
+    assert all(tick.quiet for tick in watching.ticks(100))
+    assert len(cluster.world.writes) == before
+    assert watching.names() == ["group", "looked"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
+    """Any exit code: a worker whose engine died can exit 0."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    node, container = cluster.rank(rank)
+    node.exit(container.spec.name, code)
+    watching.ticks(10)
+    assert cluster.started == GROUP
+    starts = entries(cluster, "start")
+    assert [entry["by"] for entry in starts] == ["human", "watch"]
+    assert f"exited ({code})" in starts[-1]["why"]
+    evidence = [path for path in cluster.node("spark-1").files if "incidents/epoch-1/" in path]
+    assert any(path.endswith("group.json") for path in evidence)
+    assert cluster.plan().converged
+
+
+@pytest.mark.parametrize("manner", ["wedge", "degenerate"])
+def test_a_group_that_answers_no_tokens_is_replaced(manner: str) -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(5)
+    cluster.manner = manner
+    healed: list[str] = []
+
+    def start(node: Any, container: Any) -> None:
+        cluster.manner = "serve"
+        healed.append(container.spec.name)
+        cluster.started_one(node, container)
+
+    cluster.world.on_start = start
+    watching.minutes(3)
+    assert cluster.started == GROUP
+    assert manner in entries(cluster, "start")[-1]["why"]
+    assert cluster.plan().converged
+
+
+def test_counters_that_move_are_no_wedge() -> None:
+    """A long prefill or a full queue: no token for us for an hour, and nothing is restarted."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    _count_in_metrics(cluster, b"vllm:prompt_tokens_total")
+    cluster.manner = "wedge"
+    watching.minutes(60)
+    assert cluster.started == []
+    assert "slow" in [fields.get("verdict") for _, fields in watching.said]
+
+
+def test_a_start_that_takes_long_is_left_alone() -> None:
+    """Loading for nearly its whole deadline: nothing is restarted, and it is known as ready at the end."""
+    cluster = Cluster.make(ready={"deadline": "45 min", "canary": {"deadline": "20 s"}})
+    cluster.apply()
+    cluster.started.clear()
+    for name in ("history.json",):  # the controller that started it has died before it was ready
+        path = next(p for p in cluster.node("spark-1").files if p.endswith(name))
+        document = cluster.node("spark-1").document_of(path)
+        document["entries"] = [e for e in document["entries"] if e["event"] != "ready"]
+        cluster.node("spark-1").files[path] = (json.dumps(document).encode(), 0o644)
+    watching = Watching(cluster)
+    watching.ticks(4)
+    assert cluster.started == []
+    assert [entry["epoch"] for entry in entries(cluster, "ready")] == [1]
+
+
+def test_a_silent_api_gets_five_minutes() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    service = cluster.node("spark-1").services
+    service.pop(8000)
+    watching.minutes(4)
+    assert cluster.started == []
+    watching.minutes(4)
+    assert cluster.started == GROUP
+    assert "silent" in entries(cluster, "start")[-1]["why"]
+
+
+def test_another_key_restarts_nothing() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.served_key = "another"
+    watching.minutes(20)
+    assert cluster.started == []
+    assert [entry["what"] for entry in entries(cluster, "fault")] == ["endpoint@spark-1"]
+
+
+def test_the_budget_pauses_grow_and_end() -> None:
+    """Four restarts with pauses of 2, 5 and 15 minutes; then it stands still for ever, and says why."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.manner = "die on start of rank 1"
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 1)
+    watching.minutes(60 * 3)
+    starts = [entry for entry in entries(cluster, "start") if entry["by"] == "watch"]
+    pauses = [after["at"] - before["at"] for before, after in zip(starts, starts[1:], strict=False)]
+    assert len(starts) == 4
+    assert [round(pause / 60) for pause in pauses] == pytest.approx([2, 5, 15], abs=3)
+    assert all(pause >= least for pause, least in zip(pauses, (120, 300, 900), strict=True))
+    fault = entries(cluster, "fault")[-1]
+    assert fault["what"] == "rank/all@spark-1"
+    assert "4 did not last" in fault["text"]
+    assert "sparkop apply" in fault["text"]
+    cluster.manner = "serve"
+    watching.minutes(60)
+    assert len([e for e in entries(cluster, "start") if e["by"] == "watch"]) == 4
+    cluster.apply()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 1)
+    watching.ticks(5)
+    assert entries(cluster, "start")[-1]["by"] == "watch", "apply gives the budget back"
+    assert cluster.plan().converged
+
+
+def test_ten_minutes_of_canaries_give_the_budget_back() -> None:
+    """A fault a day for a week is no restart loop."""
+    cluster = serving()
+    watching = Watching(cluster)
+    for _ in range(8):
+        node, container = cluster.rank(1)
+        node.exit(container.spec.name, 137)
+        watching.minutes(15)
+        assert cluster.plan().converged
+    assert len(entries(cluster, "served")) == 8
+    before = len(cluster.world.writes)
+    watching.minutes(60)
+    assert len(cluster.world.writes) == before
+
+
+def test_a_human_stop_is_left_alone_until_apply() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.stop()
+    before = len(cluster.world.writes)
+    watching.minutes(60)
+    assert cluster.started == []
+    assert len(cluster.world.writes) == before
+    assert "held" in watching.names()
+    cluster.apply()
+    assert cluster.started == GROUP
+    watching.ticks(5)
+    assert cluster.started == GROUP
+
+
+def test_a_node_that_does_not_answer_is_held_and_told() -> None:
+    """The survivor is not touched, even if the other rank can't be seen."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.node("spark-2").answer = Answer.SILENT
+    watching.minutes(20)
+    assert cluster.started == []
+    assert cluster.rank(0)[1].running
+    assert [entry["what"] for entry in entries(cluster, "fault")] == ["node@spark-2"]
+    cluster.node("spark-2").answer = Answer.WHOLE
+    watching.minutes(2)
+    assert cluster.started == []
+    assert [entry["what"] for entry in entries(cluster, "mended")] == ["node@spark-2"]
+
+
+@pytest.mark.parametrize("names", [["spark-2"], ["spark-1"], ["spark-1", "spark-2"]])
+def test_nodes_that_come_back_are_brought_in_again(names: list[str]) -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    for name in names:
+        cluster.node(name).reboot()
+    watching.minutes(3)
+    assert cluster.started == GROUP
+    assert cluster.plan().converged
+
+
+def test_a_dead_guard_comes_before_the_group() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    node = cluster.node("spark-2")
+    node.containers.pop("test-memguard")
+    rank_node, container = cluster.rank(1)
+    rank_node.exit(container.spec.name, 137)
+    first = len(cluster.world.writes)
+    watching.ticks(6)
+    runs = [write.target for write in cluster.world.writes[first:] if write.action == "container.run"]
+    assert runs[0] == "test-memguard"
+    assert cluster.started == GROUP
+
+
+def test_numbers_that_the_guard_has_stopped_are_not_launched_again() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    _, container = cluster.rank(1)
+    node = cluster.node("spark-2")
+    node.exit(container.spec.name, 137)
+    path = next(p for p in node.files if p.endswith("lease.json")).replace("lease", "trip")
+    trip = {"hashes": [container.spec.labels["sparkop.hash"]], "at": cluster.clock.now, "available": 1, "floor": 2}
+    node.files[path] = (json.dumps(trip).encode(), 0o644)
+    watching.minutes(120)
+    assert cluster.started == []
+    assert entries(cluster, "fault")[0]["what"] == "trip@spark-2"
+
+
+def test_a_physical_fault_is_told_and_not_restarted_around() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    fabric = cluster.node("spark-2").fabric
+    for device in fabric["devices"]:
+        device["state"] = "DOWN"
+    for interface in fabric["interfaces"]:
+        interface.update(carrier=False, operstate="down")
+    watching.minutes(60)
+    assert cluster.started == []
+    assert entries(cluster, "fault")[0]["what"] == "fabric@spark-2"
+
+
+def test_it_stands_aside_for_a_writer_that_lives() -> None:
+    """apply works: its lease moves between two ticks, and watch does not even ask for it."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    paths = {n.name: next(p for p in n.files if p.endswith("lease.json")) for n in cluster.world.nodes.values()}
+    for beat in range(20):
+        for name, path in paths.items():
+            lease = cluster.node(name).document_of(path)
+            lease.update(holder="ada", released=False, heartbeat=beat, epoch=50, info={"command": "apply"})
+            cluster.node(name).files[path] = (json.dumps(lease).encode(), 0o600)
+        watching.ticks(1)
+    assert cluster.started == []
+    assert "standing-aside" in watching.names()
+    watching.minutes(10)
+    assert cluster.started == GROUP, "a writer that stands still is dead"
+
+
+def test_dry_run_writes_nothing() -> None:
+    cluster = serving()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    before = len(cluster.world.writes)
+    watching = Watching(cluster, dry_run=True)
+    watching.ticks(5)
+    assert len(cluster.world.writes) == before
+    assert "planned" in watching.names()
+
+
+def test_once_heals_and_says_what_remains() -> None:
+    cluster = serving()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 0)
+    once(Watching(cluster, steps_aside=False).watch)
+    assert cluster.started == GROUP
+    cluster.node("spark-2").answer = Answer.SILENT
+    with pytest.raises(UnreachableError):
+        once(Watching(cluster, steps_aside=False).watch)
+    cluster.node("spark-2").answer = Answer.WHOLE
+    cluster.served_key = "another"
+    with pytest.raises(BlockedError):
+        once(Watching(cluster, steps_aside=False).watch)
+
+
+def test_events_tell_the_story() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    watching.minutes(15)
+    cluster.stop()
+    story = happened(cluster.observe(canary=False))
+    assert [each.event for each in story] == ["start", "ready", "restart", "ready", "served", "stop"]
+    assert "exited (137)" in story[2].text
+
+
+def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
+    """A counter that grows at every look."""
+    before = cluster.answer
+    count = 0
+
+    def answer(node: Any, container: Any, method: str, path: str, *rest: Any) -> Any:
+        nonlocal count
+        if path == "/metrics":
+            count += 100
+            return 200, [b"vllm:generation_tokens_total 7\n", name + b" %d\n" % count]
+        return before(node, container, method, path, *rest)
+
+    node, container = cluster.rank(0)
+    node.services[8000] = lambda *request: answer(node, container, *request)
+
+
