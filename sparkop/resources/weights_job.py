@@ -19,8 +19,8 @@ from sparkop.spec.nodes import NodeSpec
 HUB_STREAMS = 8
 PEER_STREAMS = 2
 """Over a trusted fabric: more gain nothing, the receiver's hash is the limit."""
-SSH_STREAMS = 4
-"""One ssh connection is one core of encryption on each side."""
+SSH_STREAMS = 8
+"""One ssh connection is one core of encryption on each side; a node with fewer cores uses fewer."""
 SOURCE_SILENT = 10.0
 """Seconds without a byte after which the node that is copied from is looked at."""
 RESTARTS = 5

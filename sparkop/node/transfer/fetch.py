@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import queue
 import threading
 import time
@@ -71,7 +72,8 @@ class Fetch:
         """Since when the source says that it has given up."""
         self._limiter = Limiter(job.rate)
         through_ssh = any(source.command for source in self._sources)
-        self._crew = Crew(job.streams, fast=math.inf if through_ssh else FAST)
+        most = min(job.streams, max(2, os.cpu_count() or 1)) if through_ssh else job.streams
+        self._crew = Crew(most, fast=math.inf if through_ssh else FAST)
         self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
         self._finishers: List[threading.Thread] = []
 
