@@ -126,3 +126,20 @@ def test_the_key_appears_nowhere_that_it_should_not(user: User) -> None:
 def test_usage_and_invalid_specs_have_their_own_exit_codes(user: User) -> None:
     assert user.sparkop("diff", "nonsense").code == 64
     assert user.sparkop("apply", STANDIN, "--set", "engine.contxt=1").code == 65
+
+
+def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
+    """S1, then S2, then back to S1; then everything that sparkop made is gone (issue 4.7, 4.8)."""
+    assert user.sparkop("rollback", STANDIN, check=6).err.count("no other spec")
+    user.sparkop("apply", STANDIN, check=0)
+    user.sparkop("apply", STANDIN, "--set", "api.port=8001", check=0)
+    user.sparkop("rollback", check=0)
+    user.sparkop("diff", STANDIN, check=0)
+
+    assert "free" in user.sparkop("lease", "show", STANDIN, check=0).out
+    assert user.sparkop("destroy", STANDIN, "--weights", "wrong-name").code == 64
+    user.sparkop("destroy", STANDIN, "--weights", "standin", check=0)
+    for host in ("spark-1", "spark-2"):
+        look = "docker ps -aq; docker images -q; ls -d .sparkop/standin models/tiny-chat/*.safetensors"
+        left = user.sparkop("lab", "run", "--", "ssh", host, look)
+        assert left.out == "", f"{host} still has {left.out}"
