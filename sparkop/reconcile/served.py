@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import checkpoint_directory
 from sparkop.serving.api import Api
 from sparkop.serving.smoke import Offer
-from sparkop.serving.stream import error_of
+from sparkop.serving.stream import error_of, parse
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
 
@@ -86,9 +85,9 @@ def _key(spec: ClusterSpec, head: ReadableHost) -> str | None:
 def _config(spec: ClusterSpec, head: ReadableHost) -> dict[str, Any]:
     try:
         content = head.read_file(f"{checkpoint_directory(spec, spec.head, head)}/config.json")
-        config = json.loads(content or b"{}")
-    except (OSError, ValueError):
+    except OSError:
         return {}
+    config = parse(content or b"{}")
     return config if isinstance(config, dict) else {}
 
 
@@ -103,10 +102,7 @@ def _context(api: Api) -> int | None:
             cause=str(error),
             remedy="sparkop status tells what runs; sparkop apply starts the model",
         ) from error
-    try:
-        document = json.loads(body)
-    except ValueError:
-        document = None
+    document = parse(body)
     if status != 200:
         raise BlockedError(
             f"the API answers HTTP {status}",

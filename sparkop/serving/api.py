@@ -18,6 +18,7 @@ from sparkop.serving.stream import (
     events,
     finish_of,
     has_text,
+    parse,
     pieces,
     usage_of,
 )
@@ -77,7 +78,7 @@ class Answer:
     def told(self) -> str:
         """What was answered, for a human."""
         if self.status not in (0, 200):
-            return f"HTTP {self.status}: {self.error}"
+            return self.error
         parts = [f"({self.message.reasoning.strip()})"] if self.message.reasoning.strip() else []
         parts += [self.message.content.strip()] if self.message.content.strip() else []
         parts += [f"{call.name}({call.arguments})" for call in self.message.calls.values()]
@@ -120,7 +121,7 @@ class Api:
             with closing(response):
                 answer.status = response.status
                 if response.status != 200:
-                    answer.error = _refusal(response)
+                    answer.error = f"HTTP {response.status}{_refusal(response)}"
                 elif body.get("stream"):
                     self._read_stream(response, answer, limits)
                 else:
@@ -174,11 +175,7 @@ class Api:
                 raise TimeoutError
 
     def _read_whole(self, response: HttpResponse, answer: Answer) -> None:
-        try:
-            document = json.loads(response.read())
-        except ValueError:
-            answer.error = "the answer is no JSON"
-            return
+        document = parse(response.read())
         if not isinstance(document, dict):
             answer.error = "the answer is no JSON object"
             return
@@ -198,13 +195,11 @@ class Api:
 
 
 def _refusal(response: HttpResponse) -> str:
-    """The words of an answer that is no success, in one line."""
+    """The words of an answer that is no success, in one line, after a colon; empty when it has none."""
     try:
         content = response.read().decode("utf-8", "replace")
     except OSError as error:
-        return f"its body broke off: {error}"
-    try:
-        text = error_of(json.loads(content)) or content
-    except ValueError:
-        text = content
-    return " ".join(text.split())[:SHOWN]
+        return f": its body broke off: {error}"
+    text = error_of(parse(content)) or content
+    words = " ".join(text.split())[:SHOWN]
+    return f": {words}" if words else ""

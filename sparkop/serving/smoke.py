@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkop.serving.api import CHAT, Answer, Api, Limits
 from sparkop.serving.picture import data_url
-from sparkop.serving.stream import ToolCall
+from sparkop.serving.stream import ToolCall, parse
 
 CITY = "Paris"
 PRODUCT = "391"
@@ -131,9 +131,8 @@ def tool_problem(calls: list[ToolCall]) -> str:
     problems = []
     for call in calls:
         name = call.name or "a nameless tool"
-        try:
-            arguments = json.loads(call.arguments)
-        except ValueError:
+        arguments = parse(call.arguments)
+        if arguments is None:
             problems.append(f"arguments of {name} are no JSON: {call.arguments[:100]}")
             continue
         city = arguments.get("city") if isinstance(arguments, dict) else None

@@ -39,16 +39,26 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:
         if data == b"[DONE]":
             yield None
             return
-        try:
-            event = json.loads(data)
-        except ValueError:
-            continue
+        event = parse(data)
         if not isinstance(event, dict):
             continue
         problem = error_of(event)
         if problem is not None:
             raise StreamError(problem)
         yield event
+
+
+def parse(text: bytes | str) -> Any:
+    """The JSON value; None for what is none, or is nested without end."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def printable(text: str) -> str:
+    """``text`` without halves of characters, which JSON can carry and no terminal or file can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def error_of(document: object) -> str | None:
@@ -64,7 +74,7 @@ def error_of(document: object) -> str | None:
         error = error.get("message") or json.dumps(error)
     if not error:
         return None
-    return str(error) if isinstance(error, str) else json.dumps(error)
+    return printable(error) if isinstance(error, str) else json.dumps(error)
 
 
 def pieces(event: Mapping[str, Any]) -> list[Piece]:
@@ -121,11 +131,11 @@ class Message:
 
     @property
     def content(self) -> str:
-        return "".join(self._content)
+        return printable("".join(self._content))
 
     @property
     def reasoning(self) -> str:
-        return "".join(self._reasoning)
+        return printable("".join(self._reasoning))
 
     def add(self, message: Mapping[str, Any]) -> None:
         """Add a delta, or a whole message."""
@@ -167,7 +177,7 @@ def _function(call: Mapping[str, Any]) -> tuple[str, str]:
     arguments = function.get("arguments")
     if isinstance(arguments, Mapping):
         arguments = json.dumps(arguments)
-    return str(function.get("name") or ""), str(arguments or "")
+    return printable(str(function.get("name") or "")), printable(str(arguments or ""))
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:

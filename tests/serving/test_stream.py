@@ -133,6 +133,12 @@ def test_no_document_of_any_shape_is_a_crash(document: Any) -> None:
         assert finish_of(each) is None or finish_of(each)
 
 
+def test_a_document_without_end_and_half_a_character_are_no_crash() -> None:
+    """A recursion error is no ValueError; half a character would crash the report."""
+    lines = [b"data: " + b"[" * 200_000, b'data: {"choices":[{"delta":{"content":"a\\ud800"}}]}']
+    assert message_of(*lines).content == "a?"
+
+
 def test_usage_may_be_missing_or_null() -> None:
     assert usage_of({"usage": None}) == usage_of({}) == {}
     assert usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": None}}) == {"prompt_tokens": 3}
