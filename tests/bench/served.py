@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -49,10 +50,8 @@ def tapped(spec: ClusterSpec) -> Iterator[None]:
     remote = spec.head.remote
     assert remote is not None, "the head is reached by ssh"
     target = f"{remote.user}@{remote.host}" if remote.user else remote.host
-    program = TAP.read_text(encoding="utf-8")
-    copied = subprocess.run(["ssh", target, "cat > /tmp/served_tap.py"], input=program, text=True)
-    assert copied.returncode == 0
-    command = f"exec python3 /tmp/served_tap.py {PORT} {spec.api.port} {key_path(spec)}"
+    program = shlex.quote(TAP.read_text(encoding="utf-8"))
+    command = f"exec python3 -c {program} {PORT} {spec.api.port} {key_path(spec)}"
     with subprocess.Popen(
         ["ssh", target, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:

@@ -1,6 +1,6 @@
 """Runs on the head, by its own Python: hands one answer of the engine to two clients at the same moment.
 
-`python3 - PORT API_PORT KEY_FILE < served_tap.py`. The first client posts as to the engine; its request is
+`python3 -c PROGRAM PORT API_PORT KEY_FILE`. The first client posts as to the engine; its request is
 held until the second, which learns from `GET /held` that one is there, posts anything to `/second`. Then
 the request goes to the engine, with the key of KEY_FILE, and what comes goes to both, piece by piece.
 """
