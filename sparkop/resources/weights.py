@@ -174,7 +174,9 @@ class _Plan:
         node, weights = self._desired.nodes[name], self._found[name]
         needed = bytes_to_come(self._checkpoint.files, weights)
         cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
-        full = self._no_room(node, self._observed.documents[name], needed)
+        full = self._no_room(
+            node, self._observed.documents[name], self._with_reserve(action, weights, needed)
+        )
         if full is not None:
             self.blockers.append(full)
             return
@@ -193,6 +195,13 @@ class _Plan:
         checkpoint = self._checkpoint
         commit = (checkpoint.revision or "")[:12]
         return f"{len(checkpoint.files)} files, {human_bytes(checkpoint.size)}, of {commit}, verified"
+
+    def _with_reserve(self, action: Action, weights: Weights, needed: int) -> int:
+        """What a download needs when the spec asks for more than the files' own size."""
+        asked = self._desired.spec.weights.free_space
+        if action is not Action.DOWNLOAD or asked is None or not needed:
+            return needed
+        return max(needed, asked - weights.bytes)
 
     def _no_room(self, node: DesiredNode, document: Document, needed: int) -> Blocker | None:
         spec = self._desired.spec

@@ -57,6 +57,7 @@ def wanted_files(repository: Repository, weights: WeightsSpec) -> tuple[File, ..
     for whole, pieces in parts.items():
         files[whole] = _rebuilt(whole, pieces, repository)
     _check_manifest(files, repository, weights)
+    _check_required(files, repository, weights)
     return tuple(files[path] for path in sorted(files))
 
 
@@ -107,6 +108,15 @@ def _check_manifest(files: Mapping[str, File], repository: Repository, weights: 
             f"{weights.manifest} lists {lost[0]}, which {repository.name} does not have",
             remedy="report it to the repository's owner, or leave weights.manifest out",
         )
+
+
+def _check_required(files: Mapping[str, File], repository: Repository, weights: WeightsSpec) -> None:
+    for wanted in weights.required:
+        if not (any(p.startswith(wanted) for p in files) if wanted.endswith("/") else wanted in files):
+            raise BlockedError(
+                f"{repository.name} lacks {wanted}, which weights.required names",
+                remedy="correct weights.required, weights.include and weights.exclude, or weights.revision",
+            )
 
 
 def probe_file(file: File) -> dict[str, Any]:

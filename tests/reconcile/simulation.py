@@ -40,6 +40,7 @@ GIB = 1 << 30
 DIGEST = "sha256:" + "5668e35e" * 8
 IMAGE = f"registry.example/engine@{DIGEST}"
 COMMIT = "c0ffee00" * 5
+PLAN = b'{"qdir": "qn:q31", "bits": 3}'
 PORT = 8000
 EPOCH_START = 1_790_000_000.0
 
@@ -70,12 +71,24 @@ class PlayedWeights(WeightFiles):
     def prepare(self, spec: ClusterSpec) -> Checkpoint:
         files = tuple(
             RemoteFile(path=path, size=size, sha256=letter * 64, git=letter * 40)
-            for path, size, letter in (("config.json", 700, "a"), ("model.safetensors", 3 * GIB, "b"))
+            for path, size, letter in (
+                ("config.json", 700, "a"),
+                ("model.safetensors", 3 * GIB, "b"),
+                *self.exl3_files(spec),
+            )
         )
         repository = Repository(
             spec.weights.repository, "https://hub.example", spec.weights.revision, COMMIT, files, {}
         )
         return Checkpoint(repository, wanted_files(repository, spec.weights))
+
+    @staticmethod
+    def exl3_files(spec: ClusterSpec) -> tuple[tuple[str, int, str], ...]:
+        """The plan P.json and two banks, in the checkpoint of a cluster that wants a plan."""
+        if plan_of(spec) is None:
+            return ()
+        banks = (f"exl3/{bank}/L03.part.safetensors" for bank in ("qn", "q31"))
+        return (("exl3/plan/P.json", len(PLAN), "c"), *((bank, 100, "d") for bank in banks))
 
     def perform(self, operation: Operation, context: Context) -> None:
         host = context.host(operation.node)
@@ -86,9 +99,8 @@ class PlayedWeights(WeightFiles):
 
         def place() -> dict[str, Any]:
             host.node.place(folder, [vars_of(file) for file in checkpoint.files])
-            if plan := plan_of(context.desired.spec):
-                full = host.node.path(f"{folder}/exl3/plan/{plan}")
-                host.node.files[full] = (b'{"qdir": "qn:q31", "bits": 3}', 0o644)
+            if plan_of(context.desired.spec):
+                host.node.files[host.node.path(f"{folder}/exl3/plan/P.json")] = (PLAN, 0o644)
             return {}
 
         host.write("weights.fetch", folder, context.fence(operation.node), place)

@@ -153,6 +153,18 @@ def test_too_little_room_blocks_before_anything_starts() -> None:
     assert lines(compare({"n1": NONE, "n2": ALL}, free=GIB, transfer=staged)) == ["copy n1 from n2"]
 
 
+def test_a_download_needs_the_room_that_the_spec_asks_for_less_what_is_there() -> None:
+    """freeSpace counts before a download begins; one that goes on must not ask for it again."""
+    asked = {"freeSpace": "10 GiB"}
+    short = compare({"n1": NONE, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)
+    assert [(b.node, b.cause.desired) for b in short.blockers] == [("n1", "10.0 GiB still to come")]
+    assert lines(compare({"n1": HALF, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)) == [
+        "download n1"
+    ]
+    assert lines(compare({"n1": ALL, "n2": NONE}, free=9 * GIB, **asked)) == ["copy n2 from n1"]
+    assert not compare({"n1": DOUBTFUL}, free=1, **asked).blockers, "what is only hashed needs no room"
+
+
 def test_without_a_fabric_nothing_is_copied() -> None:
     found = compare({"n1": ALL, "n2": NONE}, fabric=False)
     assert lines(found) == []
@@ -207,3 +219,17 @@ def test_the_manifest_gives_a_shard_its_hash_and_must_agree_with_the_hub() -> No
         wanted_files(repository(remote("a"), manifest={"a": "4" * 64}), spec)
     with pytest.raises(BlockedError, match="lists b"):
         wanted_files(repository(remote("a"), manifest={"b": "4" * 64}), spec)
+
+
+def test_a_repository_without_a_required_file_is_told_before_it_is_fetched() -> None:
+    """A6: a checkpoint that can't start is not worth its download."""
+    files = [
+        remote("config.json"),
+        remote("exl3/qn/L03.part.safetensors"),
+        remote("m.part00"),
+        remote("m.part01"),
+    ]
+    assert select(*files, required=["config.json", "m", "exl3/qn/"])
+    for lost in ("config.jso", "exl3/q31/", "exl3/qn", "m.part00"):
+        with pytest.raises(BlockedError, match=f"lacks {lost}, "):
+            select(*files, required=[lost])
