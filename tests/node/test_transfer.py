@@ -59,10 +59,7 @@ MENDED: dict[str, Callable[[Faults], None]] = {
     "answers that stall": lambda faults: setattr(faults, "stall", 2),
     "one flipped byte": lambda faults: setattr(faults, "flip", 1),
     "200 to a Range": lambda faults: setattr(faults, "ignore_range", True),
-    "200 to a Range and broken off": lambda faults: (
-        setattr(faults, "ignore_range", True),
-        setattr(faults, "cut", 2),
-    ),
+    "200 to a Range and broken off": lambda faults: vars(faults).update(ignore_range=True, cut=2),
     "signed addresses that expire": lambda faults: setattr(faults, "expire_after", 2),
     "429 with Retry-After": lambda faults: setattr(faults, "statuses", [(429, "0")] * 3),
     "503": lambda faults: setattr(faults, "statuses", [(503, None), (500, None), (502, "0")]),

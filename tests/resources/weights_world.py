@@ -61,7 +61,7 @@ class World:
         desired = {}
         for index, spec in enumerate(self.spec.nodes):
             node = self.nodes[spec.name]
-            request = {
+            request: dict[str, Any] = {
                 "cluster": "test",
                 "state": str(node.state),
                 "sections": ["machine", "weights", "state", "disk"],
