@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkop.cli.options import output_option, reach_spec, refuse_unsafe, spec_options
-from sparkop.errors import ExitCode, SparkopError
+from sparkop.errors import ExitCode, SparkopError, UsageError
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
+    from sparkop.reconcile.restrain import Asked
     from sparkop.reconcile.watch import Say
     from sparkop.spec.load import LoadedSpec
 
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds between two looks at rest.",
 )
+@click.option(
+    "--pauses",
+    default="2min,5min,15min",
+    show_default=True,
+    metavar="TIME,...",
+    help="Least time from one restart to the next; after the last one watch gives up until apply.",
+)
 @click.option("--once", is_flag=True, help="Heal what can be healed now, and exit as apply does (for cron).")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @output_option
@@ -34,6 +43,7 @@ def command(
     overlays: tuple[Path, ...],
     sets: tuple[str, ...],
     period: float,
+    pauses: str,
     once: bool,
     dry_run: bool,
     output: str,
@@ -44,19 +54,20 @@ def command(
     Exit codes: with --once as apply; else until you stop it (130, 143), or 65 when the spec is refused.
     """
     from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.reconcile.restrain import Asked, By
     from sparkop.views.watch import watch_events
 
     say = watch_events(output)
+    asked = Asked(By.WATCH, _pauses(pauses))
     loaded, choice = reach_spec(spec, overlays, sets)
     refuse_unsafe(loaded)
     with stop_on_interrupt() as stop:
         if once or dry_run:
-            _once(loaded, say, stop, dry_run)
+            _once(loaded, say, stop, asked, dry_run)
             return ExitCode.OK
         while not stop.is_set():
             files = (choice.path, *choice.overlays)
-            before = _stamps(files)
-            if not _run(loaded, say, stop, period, lambda b=before, f=files: _stamps(f) != b):
+            if not _run(loaded, say, stop, asked, period, _changed(files)):
                 break
             try:
                 loaded, choice = reach_spec(spec, overlays, sets)
@@ -71,24 +82,48 @@ def command(
     return ExitCode.OK
 
 
-def _run(loaded: LoadedSpec, say: Say, stop: threading.Event, period: float, changed: object) -> bool:
+def _run(
+    loaded: LoadedSpec,
+    say: Say,
+    stop: threading.Event,
+    asked: Asked,
+    period: float,
+    changed: Callable[[], bool],
+) -> bool:
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.watch import Watch
     from sparkop.reconcile.watch_eye import Rhythm
 
-    assert callable(changed)
     say("watching", cluster=loaded.spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
     with writable_nodes(loaded.spec) as hosts:
-        return Watch(loaded.spec, hosts, say, stop=stop, rhythm=rhythm).run(changed)
+        return Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm).run(changed)
 
 
-def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, dry_run: bool) -> None:
+def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.watch import Watch, once
 
     with writable_nodes(loaded.spec) as hosts:
-        once(Watch(loaded.spec, hosts, say, stop=stop, dry_run=dry_run, steps_aside=False))
+        once(Watch(loaded.spec, hosts, say, stop=stop, asked=asked, dry_run=dry_run, steps_aside=False))
+
+
+def _pauses(text: str) -> tuple[float, ...]:
+    from sparkop.spec.quantities import Duration
+
+    try:
+        return tuple(float(Duration.parse(part.strip())) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--pauses {text!r} is no list of times: it {error}",
+            remedy="for example --pauses 2min,5min,15min",
+        ) from error
+
+
+def _changed(files: tuple[Path, ...]) -> Callable[[], bool]:
+    """Whether one of the files has been written since now."""
+    before = _stamps(files)
+    return lambda: _stamps(files) != before
 
 
 def _stamps(files: tuple[Path, ...]) -> list[tuple[int, int]]:

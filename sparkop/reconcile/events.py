@@ -61,4 +61,6 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     if event in (FAULT, MENDED):
         text = f": {entry['text']}" if entry.get("text") else " is gone"
         return f"{entry.get('what')}{text}"
-    return str(entry.get("text") or "")
+    known = str(entry.get("text") or "")
+    others = (f"{key} {value}" for key, value in entry.items() if key not in ("id", "event", "at", "node"))
+    return known or ", ".join(others)

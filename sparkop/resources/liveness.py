@@ -202,8 +202,8 @@ def _wedged(life: Life, seen: Seen, detail: str) -> tuple[Verdict, str]:
     """Two generations without a token. Requests run then by themselves: ours."""
     if life.unheard_since is not None:
         return Verdict.SILENT, f"{detail}; its counters do not answer either"
-    if life.counters is None:
-        return Verdict.SLOW, f"{detail}; it has no counters"
+    if seen.counters is None or not seen.counters.told:
+        return Verdict.SLOW, f"{detail}; its counters can't be read"
     if seen.at - life.moved_at < STANDSTILL:
         return Verdict.SLOW, f"{detail}, but its counters move"
     return Verdict.WEDGED, f"{detail}, twice, and its counters stand still"

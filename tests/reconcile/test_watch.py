@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -67,13 +68,13 @@ def test_a_group_that_answers_no_tokens_is_replaced(manner: str) -> None:
 
 
 def test_counters_that_move_are_no_wedge() -> None:
-    """A long prefill or a full queue: no token for us for an hour, and nothing is restarted."""
+    """A long prefill or a full queue: no token for us for half an hour, and nothing is restarted."""
     cluster = serving()
     watching = Watching(cluster)
     watching.ticks(3)
     _count_in_metrics(cluster, b"vllm:prompt_tokens_total")
     cluster.manner = "wedge"
-    watching.minutes(60)
+    watching.minutes(30)
     assert cluster.started == []
     assert "slow" in [fields.get("verdict") for _, fields in watching.said]
 
@@ -125,9 +126,9 @@ def test_the_budget_pauses_grow_and_end() -> None:
     cluster.manner = "die on start of rank 1"
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 1)
-    watching.minutes(60 * 3)
+    watching.minutes(40)
     starts = [entry for entry in entries(cluster, "start") if entry["by"] == "watch"]
-    pauses = [after["at"] - before["at"] for before, after in zip(starts, starts[1:], strict=False)]
+    pauses = [after["at"] - before["at"] for before, after in pairwise(starts)]
     assert len(starts) == 4
     assert [round(pause / 60) for pause in pauses] == pytest.approx([2, 5, 15], abs=3)
     assert all(pause >= least for pause, least in zip(pauses, (120, 300, 900), strict=True))
@@ -136,7 +137,7 @@ def test_the_budget_pauses_grow_and_end() -> None:
     assert "4 did not last" in fault["text"]
     assert "sparkop apply" in fault["text"]
     cluster.manner = "serve"
-    watching.minutes(60)
+    watching.minutes(20)
     assert len([e for e in entries(cluster, "start") if e["by"] == "watch"]) == 4
     cluster.apply()
     node, container = cluster.rank(1)
@@ -147,17 +148,17 @@ def test_the_budget_pauses_grow_and_end() -> None:
 
 
 def test_ten_minutes_of_canaries_give_the_budget_back() -> None:
-    """A fault a day for a week is no restart loop."""
+    """Faults that come after long service are no restart loop."""
     cluster = serving()
     watching = Watching(cluster)
-    for _ in range(8):
+    for _ in range(5):
         node, container = cluster.rank(1)
         node.exit(container.spec.name, 137)
         watching.minutes(15)
         assert cluster.plan().converged
-    assert len(entries(cluster, "served")) == 8
+    assert len(entries(cluster, "served")) == 5
     before = len(cluster.world.writes)
-    watching.minutes(60)
+    watching.minutes(20)
     assert len(cluster.world.writes) == before
 
 
@@ -167,7 +168,7 @@ def test_a_human_stop_is_left_alone_until_apply() -> None:
     watching.ticks(3)
     cluster.stop()
     before = len(cluster.world.writes)
-    watching.minutes(60)
+    watching.minutes(20)
     assert cluster.started == []
     assert len(cluster.world.writes) == before
     assert "held" in watching.names()
@@ -228,9 +229,14 @@ def test_numbers_that_the_guard_has_stopped_are_not_launched_again() -> None:
     node = cluster.node("spark-2")
     node.exit(container.spec.name, 137)
     path = next(p for p in node.files if p.endswith("lease.json")).replace("lease", "trip")
-    trip = {"hashes": [container.spec.labels["sparkop.hash"]], "at": cluster.clock.now, "available": 1, "floor": 2}
+    trip = {
+        "hashes": [container.spec.labels["sparkop.hash"]],
+        "at": cluster.clock.now,
+        "available": 1,
+        "floor": 2,
+    }
     node.files[path] = (json.dumps(trip).encode(), 0o644)
-    watching.minutes(120)
+    watching.minutes(30)
     assert cluster.started == []
     assert entries(cluster, "fault")[0]["what"] == "trip@spark-2"
 
@@ -244,7 +250,7 @@ def test_a_physical_fault_is_told_and_not_restarted_around() -> None:
         device["state"] = "DOWN"
     for interface in fabric["interfaces"]:
         interface.update(carrier=False, operstate="down")
-    watching.minutes(60)
+    watching.minutes(20)
     assert cluster.started == []
     assert entries(cluster, "fault")[0]["what"] == "fabric@spark-2"
 
@@ -256,7 +262,9 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
     watching.ticks(2)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
-    paths = {n.name: next(p for p in n.files if p.endswith("lease.json")) for n in cluster.world.nodes.values()}
+    paths = {
+        n.name: next(p for p in n.files if p.endswith("lease.json")) for n in cluster.world.nodes.values()
+    }
     for beat in range(20):
         for name, path in paths.items():
             lease = cluster.node(name).document_of(path)
@@ -303,8 +311,9 @@ def test_events_tell_the_story() -> None:
     watching.minutes(15)
     cluster.stop()
     story = happened(cluster.observe(canary=False))
-    assert [each.event for each in story] == ["start", "ready", "restart", "ready", "served", "stop"]
-    assert "exited (137)" in story[2].text
+    told = [each for each in story if each.event != "pulled"]
+    assert [each.event for each in told] == ["start", "ready", "restart", "ready", "served", "stop"]
+    assert "exited (137)" in told[2].text
 
 
 def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
@@ -321,5 +330,3 @@ def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
 
     node, container = cluster.rank(0)
     node.services[8000] = lambda *request: answer(node, container, *request)
-
-
