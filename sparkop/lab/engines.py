@@ -1,10 +1,10 @@
-"""The engines of a lab, made by ``lab up`` and named in its overlays; the tiny model goes into its hub."""
+"""The engines of a lab, made by ``lab up`` and named in its overlays; the checkpoints go into its hub."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparkop.lab import hub, images, overlay
+from sparkop.lab import hub, images, miniature, overlay
 from sparkop.lab.engine_venv import ensure_venv
 from sparkop.lab.lab import Lab
 
@@ -20,11 +20,12 @@ def shares() -> tuple[str, ...]:
 
 
 def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
-    """Images to the registry, the model to the hub, both to the overlays. ``vllm``: also the real engine,
-    whose environment takes a minute to install the first time on a machine.
+    """Images to the registry, models to the hub, images and the tiny model to the overlays. ``vllm``: also
+    the real engine, whose environment takes a minute to install the first time on a machine.
     """
     model = {name: images.model_folder() / name for name in images.MODEL_FILES}
     commit = hub.add_repository(model, images.MODEL_REPOSITORY, lab=lab.name)
+    hub.add_repository(miniature.miniature(), miniature.REPOSITORY, lab=lab.name)
     mounts = {"source": CONTROL_FOLDER, "target": CONTROL_FOLDER, "readOnly": True}
     own: dict[str, overlay.Overlay] = {}
     for name, reference in images.ensure_images(lab, say).items():

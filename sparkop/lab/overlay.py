@@ -22,11 +22,23 @@ def overlay_path(lab: str | None = None, reference: str | None = None) -> Path:
 
     ``lab/NAME`` (with or without tag) means the lab's own image NAME; any other reference stays what it is.
     """
-    root = LabPaths.of(lab).root
+    return _own(lab, reference) or LabPaths.of(lab).root / "overlay.yaml"
+
+
+def image_reference(lab: str | None, reference: str | None) -> str | None:
+    """What the lab's registry holds as ``lab/NAME``, by digest; None when it is no image of the lab."""
+    own = _own(lab, reference)
+    if own is None:
+        return None
+    found = json.loads(own.read_text(encoding="utf-8")).get("image", {}).get("reference")
+    return found if isinstance(found, str) else None
+
+
+def _own(lab: str | None, reference: str | None) -> Path | None:
+    """The overlay of one of the lab's images."""
     match = re.fullmatch(r"lab/([a-z0-9-]+)(?::[\w.-]+)?", reference or "")
-    if match and (own := root / f"overlay-{match[1]}.yaml").exists():
-        return own
-    return root / "overlay.yaml"
+    own = LabPaths.of(lab).root / f"overlay-{match[1]}.yaml" if match else None
+    return own if own is not None and own.exists() else None
 
 
 def hub_endpoint() -> str:

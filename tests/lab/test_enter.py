@@ -9,7 +9,7 @@ import pytest
 from sparkop.errors import UnreachableError
 from sparkop.lab import layout
 from sparkop.lab.enter import inside, lab_of
-from sparkop.lab.overlay import overlay_path, write
+from sparkop.lab.overlay import image_reference, overlay_path, write
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +64,13 @@ def test_overlay_of_the_engine_that_the_spec_names(tmp_path: Path) -> None:
     for other in (None, "ghcr.io/lab/standin", "lab/unknown", "standin"):
         assert "registry.lab" not in overlay_path(None, other).read_text()
         assert "10.77.0.1" in overlay_path(None, other).read_text()
+
+
+def test_the_labs_image_by_digest(tmp_path: Path) -> None:
+    """A user's overlay may name the lab's image, above the lab's own overlay: the digest has to win then."""
+    paths = layout.LabPaths.of()
+    paths.root.mkdir()
+    write(paths, {"standin": {"image": {"reference": "registry.lab:5000/x@sha256:1"}}})
+    assert image_reference(None, "lab/standin") == "registry.lab:5000/x@sha256:1"
+    for other in (None, "ghcr.io/lab/standin", "lab/unknown", "standin"):
+        assert image_reference(None, other) is None

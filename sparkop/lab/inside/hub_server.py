@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 LFS_BYTES = 1 << 20
-LFS_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt")
+LFS_NAME = re.compile(r".*\.(safetensors|bin|gguf|pt)(\.part\d+)?")
 CHUNK_BYTES = 256 << 10
 
 
@@ -61,7 +61,7 @@ def blob(path: Path) -> Blob:
 
 
 def is_lfs(path: Path) -> bool:
-    return path.suffix in LFS_SUFFIXES or path.stat().st_size > LFS_BYTES
+    return LFS_NAME.fullmatch(path.name) is not None or path.stat().st_size > LFS_BYTES
 
 
 class State:
