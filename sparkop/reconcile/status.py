@@ -21,7 +21,7 @@ from sparkop.resources.group import age, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import same
-from sparkop.resources.trip import ADVICE
+from sparkop.resources.trip import Story, advice_for, story_in
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
 
@@ -60,6 +60,8 @@ class GuardStatus:
     tripped_at: float | None = None
     trip_available: int | None = None
     advice: str = ""
+    story: Story | None = None
+    """What the guard wrote down before it killed."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
         floor=int(reading.desired.spec.memory.guard.action_floor),
         tripped_at=trip.at if trip else None,
         trip_available=trip.available if trip else None,
-        advice=ADVICE if trip else "",
+        advice=advice_for(reading.desired.spec) if trip else "",
+        story=story_in(document),
     )
 
 

@@ -116,14 +116,15 @@ def _node(
 ) -> DesiredNode:
     home = document.machine.home if document.machine else ""
     state = expand(state_directory(spec, node), home)
+    weights = expand(weights_directory(spec, node), home)
     return DesiredNode(
         name=node.name,
         index=index,
         home=home,
         state=state,
-        weights=expand(weights_directory(spec, node), home),
+        weights=weights,
         facts=_facts(spec, engine, node, document, outside),
-        guard=guard_container(spec, state),
+        guard=guard_container(spec, state, weights),
     )
 
 

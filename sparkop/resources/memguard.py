@@ -8,9 +8,11 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Container, Document
+from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Context, Difference
-from sparkop.resources.compare import unread
+from sparkop.resources.compare import human_seconds, unread
 from sparkop.resources.desired import Desired, DesiredNode
+from sparkop.resources.group import age
 from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
@@ -22,6 +24,9 @@ from sparkop.spec.nodes import NodeSpec
 KIND = "memguard"
 GRACE = 3.0
 """Seconds that the guard gets to end by itself."""
+HEARTBEAT = "memguard.json"
+SILENT = 60.0
+"""Seconds without a reading after which a guard that runs is taken for hung; it writes one each ten."""
 
 
 class MemoryGuard:
@@ -53,17 +58,18 @@ class MemoryGuard:
             return
         guard = context.desired.nodes[operation.node].guard
         assert guard is not None  # planned only where one is wanted
+        ensure_directory(context, operation.node, context.desired.nodes[operation.node].weights)
         containers.run(guard, fence)
 
 
 def _node(cluster: str, node: DesiredNode, document: Document) -> list[Operation]:
     found = ours(document, cluster, ROLE_GUARD)
-    good = [c for c, stamp in found if _wrong(node, c, stamp) is None]
+    good = [c for c, stamp in found if _wrong(node, c, stamp, document) is None]
     operations = []
     for container, stamp in found:
         if container in good[:1]:
             continue
-        cause = _wrong(node, container, stamp) or Cause("guards", str(len(good)), "1")
+        cause = _wrong(node, container, stamp, document) or Cause("guards", str(len(good)), "1")
         resource = KIND if container.name == guard_name(cluster) else f"{KIND}/{container.name}"
         operations.append(
             Operation(
@@ -92,7 +98,7 @@ def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
     return Origin.DRIFT
 
 
-def _wrong(node: DesiredNode, container: Container, stamp: Stamp) -> Cause | None:
+def _wrong(node: DesiredNode, container: Container, stamp: Stamp, document: Document) -> Cause | None:
     """Why this guard has to go; None when it is as desired."""
     if node.guard is None:
         return Cause("guard", "running", "none: memory.guard.enabled is false")
@@ -105,4 +111,17 @@ def _wrong(node: DesiredNode, container: Container, stamp: Stamp) -> Cause | Non
         )
     if not container.running:
         return Cause("guard", container.state, "running")
+    silent = silence(container, document)
+    if silent > SILENT:
+        return Cause("guard", f"silent for {human_seconds(silent)}", "a reading each second")
     return None
+
+
+def silence(container: Container, document: Document) -> float:
+    """Seconds since the guard last read memory, or since its start; 0 when it has no heartbeat yet."""
+    beat = (document.state or {}).get(HEARTBEAT)
+    at = beat.get("at") if isinstance(beat, dict) else None
+    since = age(container, document)
+    if not isinstance(at, int | float) or document.machine is None or since is None:
+        return 0.0
+    return min(document.machine.time_s - at, since)

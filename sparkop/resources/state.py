@@ -6,8 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from sparkop.hosts.base import Json
@@ -16,13 +14,15 @@ from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired, DesiredNode
-from sparkop.resources.guard import PROGRAM
+from sparkop.resources.guard import program, program_file
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "state"
+PROGRAM = "memguard.py"
+"""How plans call the guard's program; its file has the hash of its content in its name."""
 OWNER = "cluster.json"
 """Says whose folder it is: two clusters must not share one."""
 
@@ -36,7 +36,7 @@ class StateFiles:
         return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {"files": [PROGRAM]}
+        return {"files": [program_file()]}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
@@ -62,19 +62,15 @@ class StateFiles:
     def perform(self, operation: Operation, context: Context) -> None:
         name = operation.resource.partition("/")[2]
         folder = context.desired.nodes[operation.node].state
-        content = program() if name == PROGRAM else owner_mark(context.desired.spec.name)
-        write_file(context, operation.node, f"{folder}/{name}", content)
+        if name == PROGRAM:
+            write_file(context, operation.node, f"{folder}/{program_file()}", program())
+        else:
+            write_file(context, operation.node, f"{folder}/{name}", owner_mark(context.desired.spec.name))
 
 
 def owner_mark(cluster: str) -> bytes:
     """Content of ``cluster.json``."""
     return json.dumps({"version": 1, "cluster": cluster}, sort_keys=True).encode() + b"\n"
-
-
-@cache
-def program() -> bytes:
-    """The guard's program, as this sparkop ships it."""
-    return files("sparkop.node").joinpath(PROGRAM).read_bytes()
 
 
 def _owner(document: Document) -> str | None:
@@ -97,7 +93,7 @@ def _operations(node: DesiredNode, document: Document, owner: str | None) -> lis
         mark = Operation(Action.CREATE, node.name, f"{KIND}/{OWNER}", Cause(node.state, "absent", "present"))
         operations.append(mark)
     if node.guard is not None:
-        found = (document.files or {}).get(PROGRAM)
+        found = (document.files or {}).get(program_file())
         wanted = hashlib.sha256(program()).hexdigest()
         if found is None or found.sha256 != wanted:
             operations.append(

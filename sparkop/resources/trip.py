@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sparkop.hosts.base import Json
@@ -12,15 +13,35 @@ from sparkop.resources.acts import remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
+from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
-from sparkop.resources.operations import Action, Blocker, Cause, Operation
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.stamped import same
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "trip"
 FILE = "trip.json"
-ADVICE = "lower memory.kvCache or memory.gpuFraction before you raise the guard's floor"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the guard has written down before it killed. Bytes; seconds since 1970 by the node's clock."""
+
+    at: float
+    available: int
+    floor: int
+    phase: str = ""
+    """``loading`` or ``serving``."""
+    containers: tuple[str, ...] = ()
+    largest: tuple[str, ...] = ()
+    """The largest processes shortly before, as ``name (pid) size``."""
+    after: tuple[str, ...] = ()
+    """The same, shortly after the kill: who has the memory now."""
+    samples: tuple[int, ...] = ()
+    """The lowest MemAvailable of each step, oldest first."""
+    step: float = 2.0
+    """Seconds."""
 
 
 class GuardTrip:
@@ -41,19 +62,55 @@ class GuardTrip:
             if name not in desired.nodes or not desired.ranks:
                 continue
             told = f"killed the ranks at {human_bytes(trip.available)} available"
+            advice = advice_for(desired.spec)
             unchanged = any(same(rank.container, trip.hash) for rank in desired.ranks)
             if unchanged and AGREED_TRIP not in history.agreed:
                 cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
-                remedy = f"{ADVICE}; to launch the same numbers again: sparkop apply --after-trip"
+                remedy = f"{advice}; to launch the same numbers again: sparkop apply --after-trip"
                 blockers.append(Blocker(name, KIND, cause, remedy))
+                down = {o.key: o for o in (*operations, *_survivors(desired, observed))}
+                operations = list(down.values())
             else:
                 wanted = "confirmed by you" if unchanged else "other numbers"
                 operations.append(Operation(Action.REMOVE, name, KIND, Cause("guard", told, wanted)))
         return Difference(tuple(operations), tuple(blockers))
 
     def perform(self, operation: Operation, context: Context) -> None:
+        survivor = operation.parameters.get("kill")
+        if survivor is not None:
+            context.host(operation.node).containers.kill(str(survivor), context.fence(operation.node))
+            return
         folder = context.desired.nodes[operation.node].state
         remove_file(context, operation.node, f"{folder}/{FILE}")
+
+
+def advice_for(spec: ClusterSpec) -> str:
+    """What to lower first, with the figure that the spec has now."""
+    memory = spec.memory
+    if memory.kv_cache is not None:
+        first = f"memory.kvCache (now {human_bytes(int(memory.kv_cache))})"
+    elif memory.gpu_fraction is not None:
+        first = f"memory.gpuFraction (now {memory.gpu_fraction:g})"
+    else:
+        first = "memory.kvCache or memory.gpuFraction"
+    return f"lower {first} before you raise the guard's floor"
+
+
+def _survivors(desired: Desired, observed: Observed) -> list[Operation]:
+    """Ranks that still run although one was killed: they serve nothing, and hold memory and connections."""
+    return [
+        Operation(
+            Action.REMOVE,
+            node,
+            f"{KIND}/{container.name}",
+            Cause(f"rank/{stamp.rank}", "running without the others", "down with the group"),
+            Cost(stops_serving=True),
+            parameters={"kill": container.name},
+        )
+        for node in desired.nodes
+        for container, stamp in ours(observed.documents[node], desired.spec.name, ROLE_RANK)
+        if container.running
+    ]
 
 
 def trip_in(node: str, document: Document) -> Trip | None:
@@ -72,3 +129,38 @@ def trip_in(node: str, document: Document) -> Trip | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def story_in(document: Document) -> Story | None:
+    """The same record, with everything worth telling; parts that can't be read are left out."""
+    record = (document.state or {}).get(FILE)
+    trip = trip_in("", document)
+    if trip is None or not isinstance(record, dict):
+        return None
+    samples, step = record.get("samples"), record.get("step")
+    return Story(
+        at=trip.at,
+        available=trip.available,
+        floor=trip.floor,
+        phase=str(record.get("phase") or ""),
+        containers=_texts(record.get("containers")),
+        largest=_processes(record.get("largest")),
+        after=_processes(record.get("after")),
+        samples=tuple(int(s) << 20 for s in samples if isinstance(s, int))
+        if isinstance(samples, list)
+        else (),
+        step=float(step) if isinstance(step, int | float) else 2.0,
+    )
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    return tuple(str(each) for each in found) if isinstance(found, list) else ()
+
+
+def _processes(found: Any) -> tuple[str, ...]:
+    return tuple(_process(p) for p in found if isinstance(p, dict)) if isinstance(found, list) else ()
+
+
+def _process(found: Mapping[str, Any]) -> str:
+    size = found.get("rss")
+    return f"{found.get('name')} ({found.get('pid')}) {human_bytes(size if isinstance(size, int) else 0)}"

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from base64 import b64encode
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError
 from sparkop.hosts.base import Fence, Host
-
-_ENTRY = "import sys\nfrom transfer.main import main\nsys.exit(main())\n"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of every member, so that the same program is the same bytes."""
+from sparkop.resources.bundle import bundle
 
 
-@cache
 def program() -> bytes:
     """The zip file; the same bytes for the same source."""
-    data = io.BytesIO()
-    folder = resources.files("sparkop.node") / "transfer"
-    names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".py"))
-    with zipfile.ZipFile(data, "w") as archive:
-        _add(archive, "__main__.py", _ENTRY.encode())
-        for name in names:
-            _add(archive, f"transfer/{name}", (folder / name).read_bytes())
-    return data.getvalue()
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    member = zipfile.ZipInfo(name, _EPOCH)
-    member.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(member, data)
+    return bundle("transfer")
 
 
 def call(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def bytes_text(size: float) -> str:
     """``512 B``, ``1.5 KiB``, ``2.0 GiB``: binary units, one decimal."""
@@ -24,3 +26,16 @@ def duration_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """One bar a value, from 0 to the largest; when there are more than ``width``, the least of each group."""
+    if not values or max(values) <= 0:
+        return ""
+    count = min(width, len(values))
+    groups = (values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count))
+    top = max(values)
+    return "".join(_BARS[min(7, int(8 * max(0.0, min(group)) / top))] for group in groups)

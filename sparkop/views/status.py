@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from rich.table import Table
 from rich.text import Text
 
@@ -12,9 +14,10 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.speeds import Speeds
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
+from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
-from sparkop.views.quantities import bytes_text, duration_text
+from sparkop.views.quantities import bytes_text, duration_text, sparkline
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
 _SIGN = {"ok": "✓", "differs": "≠", "unknown": "?"}
@@ -127,8 +130,27 @@ def _complaints(node: NodeStatus) -> list[Text]:
                     f": {resource.detail}",
                 )
             )
+    if node.guard and node.guard.story:
+        lines += story_lines(node.node, node.guard.story)
     if node.guard and node.guard.advice:
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.guard.advice, "yellow")))
+    return lines
+
+
+def story_lines(node: str, story: Story) -> list[Text]:
+    """What the guard saw before it killed: the last minutes as a picture, then who had the memory."""
+    at = datetime.fromtimestamp(story.at, UTC).strftime("%H:%M:%S UTC")
+    phase = f" while {story.phase}" if story.phase in ("loading", "serving") else ""
+    killed = f"{at}: the guard killed {', '.join(story.containers) or 'the ranks'}{phase}"
+    lines = [Text.assemble((f"{node}: ", "bold"), killed)]
+    if len(story.samples) > 1:
+        minutes = duration_text(len(story.samples) * story.step)
+        picture = f"  available {bytes_text(story.samples[0])} {sparkline(story.samples)} "
+        picture += f"{bytes_text(story.available)}, floor {bytes_text(story.floor)} (the last {minutes})"
+        lines.append(Text(picture))
+    for when, processes in (("seconds before", story.largest), ("right after", story.after)):
+        if processes:
+            lines.append(Text(f"  largest {when}: {', '.join(processes)}"))
     return lines
 
 

@@ -1,193 +1,183 @@
-"""The memory guard: the record first, then the kill, whatever else fails (row A12)."""
+"""The guard's decisions over recorded and made traces, with an injected clock (row A12)."""
 
 from __future__ import annotations
 
-import json
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import unquote
+import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sparkop.node import memguard
-from sparkop.node.memguard import Docker, Guard
+from sparkop.node.memguard.guard import GATE, LOADING, RATE, SERVING, Floors
+from tests.node.memguard_world import FLOORS, GIB, MIB, World, line
 
-MIB = 1 << 20
-FLOOR, SOFT = 1024 * MIB, 10 * 1024 * MIB
-
-
-@dataclass
-class Engine:
-    """A Docker engine on a socket: lists ranks, takes kills, and looks what was on the disk by then."""
-
-    path: Path
-    state: Path
-    ranks: list[dict[str, object]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    recorded: list[bool] = field(default_factory=list)
-
-    def answer(self, request: str) -> bytes:
-        method, path = request.split(" ")[:2]
-        self.asked.append(f"{method} {unquote(path)}")
-        if method == "GET":
-            body = json.dumps(self.ranks).encode()
-            return b"HTTP/1.0 200 OK\r\n\r\n" + body
-        self.recorded.append((self.state / "trip.json").exists())
-        return b"HTTP/1.0 204 No Content\r\n\r\n"
-
-    @property
-    def kills(self) -> list[str]:
-        return [line for line in self.asked if line.startswith("POST")]
+GB10_LOAD = line(
+    (0, 116 * GIB), (8, 112 * GIB), (70, 40 * GIB), (100, 6 * GIB), (160, 2.6 * GIB), (400, 2.5 * GIB)
+)
+"""A load as the recipe describes it: 2 to 3 GiB are left in the steady state."""
 
 
-@contextmanager
-def engine(folder: Path) -> Iterator[Engine]:
-    """A running one with one rank."""
-    made = Engine(folder / "docker.sock", folder / "state")
-    made.ranks = [{"Id": "abc", "Names": ["/x-r0"], "Labels": {"sparkop.hash": "v1:77"}}]
-    made.state.mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(made.path))
-        listener.listen()
-        listener.settimeout(10)
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.sendall(made.answer(connection.recv(65536).decode()))
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield made
+def test_a_load_that_leaves_enough_is_let_through() -> None:
+    """2.5 GiB are the steady state of a healthy group: under the soft floor, told, not killed."""
+    world = World(GB10_LOAD)
+    rank = world.rank()
+    world.run(400)
+    assert rank.killed == []
+    assert 3 <= sum("under the soft floor" in text for text in world.said()) <= 7
+    assert world.guard.phase == SERVING
 
 
-def guard_of(made: Engine, free: int, **options: object) -> Guard:
-    """A guard that always reads ``free`` bytes."""
-    return Guard(
-        "x", FLOOR, SOFT, 1.0, Docker(str(made.path), timeout=2.0), str(made.state), available=lambda: free
-    )
+def test_the_record_is_written_before_the_kill() -> None:
+    """What is done next may be the last thing that this machine does."""
+    world = World(line((0, 8 * GIB), (10, 8 * GIB), (12, 0)))
+    rank = world.rank()
+    world.run(12)
+    assert world.order == ["record", "kill"]
+    record = world.records[0]
+    assert record["hashes"] == ["v1:77"]
+    assert record["available"] < record["floor"] == GIB
+    assert record["samples"][0] == 8 * 1024
+    assert record["phase"] == LOADING
+    assert rank.killed[0][1] > FLOORS.hard
 
 
-def log_of(made: Engine) -> str:
-    return (made.state / "memguard.log").read_text(encoding="utf-8")
+@settings(deadline=None, max_examples=150)
+@given(
+    start=st.integers(2 * GIB, 100 * GIB),
+    falls=st.lists(st.tuples(st.floats(0.001, 20), st.floats(0, 1)), min_size=1, max_size=12),
+    margin=st.integers(64 * MIB, 2 * GIB),
+    disk=st.sampled_from([0.0, 0.005, 0.5, 10.0]),
+    serving=st.booleans(),
+)
+def test_the_kill_starts_above_the_hard_floor(
+    start: int, falls: list[tuple[float, float]], margin: int, disk: float, serving: bool
+) -> None:
+    """For any trace that falls no faster than the stated rate, however slow the disk, in any phase."""
+    points, now, level = [(0.0, float(start))], 0.0, float(start)
+    if serving:
+        now = 130.0
+        points.append((now, level))
+    for seconds, part in (*falls, (100 * GIB / RATE, 1.0)):
+        now += seconds
+        level -= seconds * RATE * part
+        points.append((now, level))
+    floors = Floors(GIB + margin, GIB, 10 * GIB)
+    world = World(line(*points), floors, disk=disk)
+    rank = world.rank(dies=None)
+    end = now
+    while not rank.killed and world.now < end:
+        world.now += world.guard.tick()
+    assert rank.killed, "the trace ends at zero"
+    assert rank.killed[0][1] > floors.hard
 
 
-def test_above_the_floor_nothing_is_killed(tmp_path: Path) -> None:
-    """And it sleeps its whole interval while memory is far."""
-    with engine(tmp_path) as made:
-        assert guard_of(made, 64 * 1024 * MIB).tick() == 1.0
-        assert made.kills == []
-        assert not (made.state / "trip.json").exists()
+def test_an_old_reading_does_not_kill() -> None:
+    """It is read again before the kill: one short dip that is over is none."""
+    values = itertools.chain([20 * GIB, 900 * MIB], itertools.repeat(20 * GIB))
+    world = World(lambda _now: next(values))
+    rank = world.rank()
+    world.guard.tick()
+    world.guard.tick()
+    assert rank.killed == []
+    assert world.records == []
 
 
-def test_the_nearer_the_floor_the_sooner_the_next_look(tmp_path: Path) -> None:
-    """At 6 GB/s of growth, a second of sleep would be six gigabytes too late."""
-    with engine(tmp_path) as made:
-        pauses = [guard_of(made, FLOOR + free * MIB).tick() for free in (20_000, 4_000, 500, 0)]
+def test_there_is_no_storm_of_kills() -> None:
+    """A rank that needs three seconds to give its memory back is killed once; its record is written once."""
+    world = World(line((0, 900 * MIB)))
+    slow, quick = world.rank("x-r0", dies=3.0), world.rank("x-r1", dies=0.1)
+    world.run(4)
+    assert (len(slow.killed), len(quick.killed)) == (1, 1)
+    assert len(world.records) == 1
+    assert world.records[0]["containers"] == ["x-r0", "x-r1"]
+
+
+def test_a_rank_that_does_not_die_is_killed_again_after_a_while() -> None:
+    """Each five seconds, without a second record."""
+    world = World(line((0, 900 * MIB)))
+    rank = world.rank(dies=None)
+    world.run(12)
+    assert [round(at) for at, _ in rank.killed] == [0, 5, 10]
+    assert len(world.records) == 1
+
+
+def test_a_new_group_after_a_trip_has_its_own_record() -> None:
+    """The first kill does not make the guard blind."""
+    world = World(line((0, 900 * MIB)))
+    world.rank("x-r0", dies=0.1)
+    world.run(1)
+    world.guard.ranks = ()
+    world.run(1)
+    world.rank("x-r0")
+    world.run(1)
+    assert len(world.records) == 2
+
+
+def test_a_disk_that_does_not_answer_delays_the_kill_by_little() -> None:
+    """Killing matters more than telling, and the log says that the record was late."""
+    world = World(line((0, 900 * MIB)), disk=60.0)
+    rank = world.rank()
+    world.guard.tick()
+    assert rank.killed[0][0] <= 0.03
+    assert any("not on the disk" in text for text in world.said())
+
+
+def test_under_the_hard_floor_nothing_is_waited_for() -> None:
+    """There is no time left that could be given to a disk."""
+    world = World(line((0, 100 * MIB)), disk=60.0)
+    rank = world.rank()
+    world.guard.tick()
+    assert rank.killed[0][0] <= 0.001
+
+
+def test_with_nothing_to_kill_there_is_no_record_and_one_line() -> None:
+    """A foreign program took the memory: told, but the ranks' numbers are not to blame."""
+    world = World(line((0, 900 * MIB)))
+    world.run(30)
+    assert world.records == []
+    assert [text for text in world.said() if "no rank runs" in text] != []
+    assert world.looks < 3000
+
+
+def test_the_nearer_the_floor_the_sooner_the_next_look() -> None:
+    """Never later than half of the time that the fastest growth needs to get there."""
+    guard = World(GB10_LOAD).guard
+    guard.phase = SERVING
+    pauses = [guard.pause(FLOORS.action + free * MIB) for free in (20_000, 4_000, 500, 0)]
     assert pauses == sorted(pauses, reverse=True)
     assert pauses[0] == 1.0
-    assert pauses[-1] == memguard.FASTEST
-    assert pauses[1] <= 4_000 * MIB / memguard.FALL_RATE
+    assert pauses[1] == pytest.approx(4_000 * MIB / RATE / 2)
+    assert guard.pause(FLOORS.action + 4_000 * MIB, rate=2.0 * RATE) == pytest.approx(pauses[1] / 2)
 
 
-def test_the_record_is_on_the_disk_before_the_kill(tmp_path: Path) -> None:
-    """What is done next may be the last thing that this machine does."""
-    with engine(tmp_path) as made:
-        guard_of(made, 900 * MIB).tick()
-    assert made.kills == ["POST /containers/abc/kill?signal=KILL"]
-    assert made.recorded == [True]
-    record = json.loads((made.state / "trip.json").read_bytes())
-    assert record["hashes"] == ["v1:77"]
-    assert (record["available"], record["floor"]) == (900 * MIB, FLOOR)
-    assert "killed x-r0" in log_of(made)
+def test_far_from_the_floor_it_looks_once_a_second() -> None:
+    """Half a percent of a core is the most that it may take there."""
+    world = World(line((0, 64 * GIB)))
+    world.rank()
+    world.run(100)
+    assert world.looks <= 101
 
 
-def test_it_asks_for_the_ranks_of_its_cluster_only(tmp_path: Path) -> None:
-    """Not for another cluster's, and not for itself."""
-    with engine(tmp_path) as made:
-        guard_of(made, 900 * MIB).tick()
-    filters = json.loads(made.asked[0].partition("filters=")[2])
-    assert filters["label"] == ["sparkop.cluster=x", "sparkop.role=rank"]
+def test_phases_follow_the_ranks() -> None:
+    """Before a launch, while memory moves, and when it has come to rest; a new group loads again."""
+    world = World(GB10_LOAD)
+    world.run(1)
+    assert world.guard.phase == GATE
+    world.rank()
+    world.run(200)
+    assert world.guard.phase == LOADING
+    world.run(150)
+    assert world.guard.phase == SERVING
+    world.rank("x-r1")
+    world.run(2)
+    assert world.guard.phase == LOADING
 
 
-def test_with_nothing_to_kill_there_is_no_record(tmp_path: Path) -> None:
-    """A foreign program took the memory: told, but the ranks' numbers are not to blame."""
-    with engine(tmp_path) as made:
-        made.ranks = []
-        guard_of(made, 900 * MIB).tick()
-    assert not (made.state / "trip.json").exists()
-    assert "no rank runs" in log_of(made)
-
-
-def test_a_disk_that_can_not_be_written_does_not_stop_the_kill(tmp_path: Path) -> None:
-    """Killing matters more than telling."""
-    with engine(tmp_path) as made:
-        guard = guard_of(made, 900 * MIB)
-        guard.state = str(made.state / "gone")
-        guard.tick()
-    assert len(made.kills) == 1
-
-
-def test_the_ranks_are_known_beforehand(tmp_path: Path) -> None:
-    """When Docker does not answer the list any more, those that were known are killed."""
-    with engine(tmp_path) as made:
-        readings = iter([20 * 1024 * MIB, 900 * MIB])
-        guard = guard_of(made, 0)
-        guard.available = lambda: next(readings)
-        guard.tick()
-
-        def silent(_cluster: str) -> list[dict[str, object]]:
-            raise OSError("timed out")
-
-        guard.docker.ranks = silent  # type: ignore[assignment,method-assign]
-        guard.tick()
-    assert len(made.kills) == 1
-
-
-def test_an_engine_that_is_away_is_told_and_survived(tmp_path: Path) -> None:
-    """It goes on; the engine may come back."""
-    state = tmp_path / "state"
-    state.mkdir()
-    guard = Guard(
-        "x", FLOOR, SOFT, 1.0, Docker(str(tmp_path / "none")), str(state), available=lambda: SOFT * 2
-    )
-    assert guard.tick() == 1.0
-    assert "Docker does not answer" in (state / "memguard.log").read_text(encoding="utf-8")
-
-
-def test_under_the_soft_floor_the_largest_processes_are_logged_once_in_a_while(tmp_path: Path) -> None:
-    """So that a human sees afterwards who took it; not every tick."""
-    with engine(tmp_path) as made:
-        guard = guard_of(made, 5 * 1024 * MIB)
-        guard.told = -1e9
-        for _ in range(5):
-            guard.tick()
-    assert log_of(made).count("under the soft floor") == 1
-
-
-def test_mem_available_is_read_from_meminfo(tmp_path: Path) -> None:
-    """In bytes; a file without it is an error, not zero: zero would kill."""
-    path = tmp_path / "meminfo"
-    path.write_text("MemTotal:       127600748 kB\nMemFree: 1 kB\nMemAvailable:   112503684 kB\n")
-    assert memguard.mem_available(str(path)) == 112503684 * 1024
-    path.write_text("MemTotal:       127600748 kB\n")
-    with pytest.raises(ValueError, match="MemAvailable"):
-        memguard.mem_available(str(path))
-
-
-def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old one is kept once."""
-    monkeypatch.setattr(memguard, "LOG_LIMIT", 200)
-    with engine(tmp_path) as made:
-        guard = guard_of(made, 0)
-        for number in range(20):
-            guard.log(f"line {number}")
-    assert (made.state / "memguard.log").stat().st_size < 400
-    assert (made.state / "memguard.log.1").exists()
+def test_the_last_five_minutes_are_kept_as_lows() -> None:
+    """A dip between two kept values is in the picture."""
+    world = World(line((0, 8 * GIB), (400, 8 * GIB), (400.5, 3 * GIB), (401, 8 * GIB)))
+    world.run(405)
+    samples = world.guard.samples()
+    assert len(samples) == 150
+    assert min(samples) < 5 * 1024
+    assert samples[0] == 8 * 1024

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
+from sparkop.resources.guard import program_file
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 from sparkop.views.plan_text import plan_lines
@@ -27,7 +28,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"rails_down": [0, 1]},
     {"gid_index": 5},
     {"reboot": True},
-    {"files": {"memguard.py": "absent"}},
+    {"files": {program_file(): "absent"}},
     {"files": {"cluster.json": "absent"}},
     {"disk_free": 1000},
     {"errors": {"files": "OSError: Input/output error"}},

@@ -1,0 +1,117 @@
+"""The guard's start: everything is opened, locked and rehearsed before the first look."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from . import engine, reading, record
+from .guard import Floors, Guard
+from .watcher import Releaser, Watcher
+
+MCL_CURRENT, MCL_FUTURE = 1, 2
+STACK = 256 << 10
+"""Bytes of a thread's stack: all of it is locked."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Guards until it is ended. Returns only when it can't read memory at all."""
+    asked = arguments(argv)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+    log = record.Log(asked.state)
+    held = record.lock(asked.state)
+    if held is None:
+        log.write("another guard guards %s here; waiting for its end" % asked.cluster)
+        while held is None:
+            time.sleep(1.0)
+            held = record.lock(asked.state)
+    floors = Floors(asked.floor, asked.hard_floor, asked.soft_floor)
+    facts = {"rehearsed_s": rehearsed(log)}  # before threads: it forks
+    trip = record.TripFile(asked.state)
+    try:
+        trip.prepare()
+    except OSError as error:
+        log.write("no room for the record of a trip: %s" % error)
+    meminfo = reading.Meminfo(asked.meminfo)
+    guard = Guard(floors, asked.interval, meminfo.read, trip.write)
+    watcher = Watcher(asked.cluster, guard, engine.Docker(asked.docker, timeout=2.0), trip, asked.state)
+    threading.stack_size(STACK)
+    sys.setswitchinterval(0.0005)
+    trip.start()
+    guard.last = meminfo.read()
+    watcher.facts = facts
+    watcher.look()
+    watcher.start()
+    Releaser(guard, asked.weights, total_memory()).start()
+    facts["locked"] = lock_memory(log)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    log.write(
+        "guarding %s: floor %d MiB, hard floor %d MiB, available %d MiB"
+        % (asked.cluster, asked.floor >> 20, asked.hard_floor >> 20, guard.last.available >> 20)
+    )
+    return guard_for_ever(guard)
+
+
+def guard_for_ever(guard: Guard) -> int:
+    """A reading that fails is told once a minute, and tried again."""
+    told = -1e9
+    while True:
+        try:
+            pause = guard.tick()
+        except (OSError, ValueError) as error:
+            pause = guard.interval
+            if time.monotonic() - told >= 60.0:
+                told = time.monotonic()
+                guard.said.put("memory could not be read: %s" % error)
+        time.sleep(pause)
+
+
+def rehearsed(log: record.Log) -> float | None:
+    """Seconds that the kill of a process of our own took; None when the kernel does not let us."""
+    try:
+        took = engine.rehearse()
+    except (OSError, AttributeError) as error:
+        log.write("kill by the kernel: not possible here (%s); Docker will be asked" % error)
+        return None
+    log.write("kill rehearsed: %.1f ms" % (took * 1000))
+    return took
+
+
+def lock_memory(log: record.Log) -> bool:
+    """Keep all our pages in memory: to wait for one of them is what this guard must never do."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mlockall(MCL_CURRENT | MCL_FUTURE) == 0:
+        return True
+    log.write("memory is not locked: %s" % os.strerror(ctypes.get_errno()))
+    return False
+
+
+def total_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * reading.PAGE
+
+
+def arguments(argv: list[str] | None) -> Any:
+    parser = argparse.ArgumentParser(description="Kills the ranks of a node before its memory ends.")
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--floor", type=int, required=True, help="bytes of MemAvailable; under it: the kill")
+    parser.add_argument("--hard-floor", type=int, required=True, help="bytes that must never be reached")
+    parser.add_argument("--soft-floor", type=int, required=True, help="bytes; under it processes are logged")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two readings at most")
+    parser.add_argument("--state", default="/state", help="folder of records and log")
+    parser.add_argument("--weights", default="/weights", help="folder of the checkpoint")
+    parser.add_argument("--meminfo", default="/proc/meminfo")
+    parser.add_argument("--docker", default=engine.DOCKER_SOCKET, help="path of Docker's socket")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Memory as the kernel tells it: files opened once, read into a buffer that is there already."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+LARGE_ORDER = 9
+"""Blocks of 2 MiB and more with pages of 4 KiB: what the GPU's driver asks for."""
+
+
+class Memory(NamedTuple):
+    """Bytes."""
+
+    available: int
+    free: int
+    cached: int
+
+
+class Meminfo:
+    """``/proc/meminfo``, kept open."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.buffer = bytearray(8192)
+        self.parts = [memoryview(self.buffer)]
+
+    def read(self) -> Memory:
+        """Raises OSError, and ValueError when a figure is missing: that is no zero, zero would kill."""
+        end = os.preadv(self.descriptor, self.parts, 0)
+        return Memory(
+            self._figure(b"MemAvailable:", end),
+            self._figure(b"MemFree:", end),
+            self._figure(b"\nCached:", end),
+        )
+
+    def _figure(self, name: bytes, end: int) -> int:
+        start = self.buffer.find(name, 0, end)
+        if start < 0:
+            raise ValueError("no %s in %s" % (name.decode().strip("\n:"), self.path))
+        start += len(name)
+        return int(self.buffer[start : self.buffer.index(b"k", start, end)]) * 1024
+
+
+def pressure(proc: str = "/proc") -> str:
+    """The kernel's measure of tasks that wait for memory; empty where it has none."""
+    try:
+        with open(proc + "/pressure/memory", encoding="ascii") as stream:
+            return stream.readline().strip()
+    except OSError:
+        return ""
+
+
+def large_blocks(proc: str = "/proc") -> int | None:
+    """Bytes that are free in blocks of a large order; None where the kernel does not say."""
+    try:
+        with open(proc + "/buddyinfo", encoding="ascii") as stream:
+            lines = stream.read().splitlines()
+    except OSError:
+        return None
+    total = 0
+    for line in lines:
+        counts = line.split()[4:]
+        total += sum(
+            (int(count) << order) * PAGE for order, count in enumerate(counts) if order >= LARGE_ORDER
+        )
+    return total
+
+
+def processes(
+    identifiers: dict[str, str], proc: str = "/proc"
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The three processes with the most resident memory, and the resident bytes of each container.
+
+    ``identifiers``: name of a container -> its id, found in the processes' cgroups.
+    """
+    found: list[dict[str, Any]] = []
+    held = dict.fromkeys(identifiers, 0)
+    for pid in os.listdir(proc):
+        if not pid.isdigit():
+            continue
+        try:
+            with open("%s/%s/statm" % (proc, pid), encoding="ascii") as stream:
+                resident = int(stream.read().split()[1]) * PAGE
+            if not resident:
+                continue  # a thread of the kernel
+            with open("%s/%s/comm" % (proc, pid), encoding="utf-8", errors="replace") as stream:
+                name = stream.read().strip()
+            group = cgroup(int(pid), proc) if identifiers else ""
+        except (OSError, ValueError, IndexError):
+            continue
+        found.append({"pid": int(pid), "name": name, "rss": resident})
+        for container, identifier in identifiers.items():
+            if identifier in group:
+                held[container] += resident
+    return sorted(found, key=lambda each: -int(each["rss"]))[:3], held
+
+
+def cgroup(pid: int, proc: str = "/proc") -> str:
+    """The groups of a process, as the kernel lists them. Raises OSError."""
+    with open("%s/%d/cgroup" % (proc, pid), encoding="utf-8", errors="replace") as stream:
+        return stream.read()

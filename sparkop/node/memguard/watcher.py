@@ -1,0 +1,217 @@
+"""What may take its time: Docker, the log, the heartbeat, the checkpoint's pages. On threads of their own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from . import reading, record
+from .engine import Docker, Rank, hold
+from .guard import LOADING, Guard
+
+LOOK_EVERY = 2.0
+BEAT_EVERY = 10.0
+TURN = 0.1
+CHUNK = 256 << 20
+"""Bytes that are released in one call: some milliseconds."""
+LARGE_FILE = 64 << 20
+RELEASE_UNDER = 12 << 30
+"""MemFree: CUDA on these machines takes what is free, and counts page cache as used."""
+RELEASE_PART = 4
+"""Release only while MemFree is under this part of all memory, too: small machines."""
+WORTH = 1 << 30
+"""Page cache under which there is nothing to gain."""
+
+
+class Watcher:
+    """Keeps ``guard.ranks`` right and carries out what the guard has put into its queues."""
+
+    def __init__(self, cluster: str, guard: Guard, docker: Docker, trip: record.TripFile, state: str) -> None:
+        self.cluster = cluster
+        self.guard = guard
+        self.docker = docker
+        self.trip = trip
+        self.state = state
+        self.log = record.Log(state)
+        self.facts: dict[str, Any] = {}
+        """What the start has found: whether memory is locked, how long a kill took."""
+        self.retired: list[Rank] = []
+        self.silent = False
+        self._looked = self._beat = -1e9
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="watcher", daemon=True).start()
+
+    def turn(self, now: float) -> None:
+        """One round; only Docker can make it slow."""
+        self._publish()
+        self._speak()
+        while True:
+            try:
+                rank = self.guard.kills.get_nowait()
+            except queue.Empty:
+                break
+            self._kill(rank)
+        if now - self._looked >= LOOK_EVERY:
+            self._looked = now
+            self.look()
+        if now - self._beat >= BEAT_EVERY:
+            self._beat = now
+            self.heartbeat()
+
+    def look(self) -> None:
+        """Ask Docker which ranks run. When it does not answer, those that were known stay known."""
+        try:
+            found = self.docker.ranks(self.cluster)
+            known = {rank.identifier: rank for rank in self.guard.ranks if not rank.ended}
+            ranks = tuple(known.get(each["Id"]) or self._rank(each) for each in found)
+        except (OSError, ValueError, KeyError) as error:
+            if not self.silent:
+                self.log.write("Docker does not answer: %s" % error)
+            self.silent = True
+            return
+        if self.silent:
+            self.log.write("Docker answers again")
+        self.silent = False
+        for rank in self.retired:  # one look later: the guard may just have used it
+            rank.close()
+        self.retired = [rank for rank in self.guard.ranks if rank not in ranks]
+        if ranks != self.guard.ranks:
+            self.guard.ranks = ranks
+
+    def heartbeat(self) -> None:
+        """Who reads it knows that memory is read, and sees the last minutes."""
+        guard = self.guard
+        identifiers = {rank.name: rank.identifier for rank in guard.ranks}
+        guard.largest, held = reading.processes(identifiers)
+        document = {
+            "version": 1,
+            "at": guard.looked_at,
+            "phase": guard.phase,
+            "available": guard.last.available,
+            "free": guard.last.free,
+            "cached": guard.last.cached,
+            "large_blocks": reading.large_blocks(),
+            "pressure": reading.pressure(),
+            "lowest": guard.lowest,
+            "floors": guard.floors._asdict(),
+            "containers": [{"name": name, "rss": size} for name, size in held.items()],
+            "docker": not self.silent,
+            "samples": guard.samples(),
+            **self.facts,
+        }
+        try:
+            record.write_heartbeat(self.state, document)
+        except OSError as error:
+            self.log.write("the heartbeat could not be written: %s" % error)
+
+    def _rank(self, found: dict[str, Any]) -> Rank:
+        identifier = str(found["Id"])
+        name = (found.get("Names") or ["/" + identifier[:12]])[0].lstrip("/")
+        stamp = (found.get("Labels") or {}).get("sparkop.hash", "")
+        held = hold(identifier, self.docker.pid(identifier))
+        how = "killed by the kernel when need be" if held is not None else "only Docker can kill it"
+        self.log.write("%s runs; %s" % (name, how))
+        return Rank(identifier, name, stamp, held)
+
+    def _kill(self, rank: Rank) -> None:
+        try:
+            answer = self.docker.kill(rank.identifier)
+        except (OSError, ValueError) as error:
+            self.log.write("Docker could not kill %s: %s" % (rank.name, error))
+            return
+        if answer not in (204, 404, 409):
+            self.log.write("Docker answered %d to the kill of %s" % (answer, rank.name))
+
+    def _publish(self) -> None:
+        if not self.trip.written.is_set():
+            return
+        self.trip.written.clear()
+        try:
+            if self.trip.problem:
+                raise OSError(self.trip.problem)
+            self.trip.publish()
+            self.guard.largest, _ = reading.processes({})
+            self.trip.add({"after": self.guard.largest})
+            self.trip.prepare()
+        except (OSError, ValueError) as error:
+            self.log.write("the record of the trip: %s" % error)
+
+    def _speak(self) -> None:
+        while True:
+            try:
+                self.log.write(self.guard.said.get_nowait())
+            except queue.Empty:
+                return
+
+    def _run(self) -> None:
+        while True:
+            self.turn(time.monotonic())
+            time.sleep(TURN)
+
+
+class Releaser:
+    """Gives the page cache of the checkpoint back while a group loads and free memory is short.
+
+    CUDA's free memory on a GB10 is MemFree, so clean pages of files that were read already starve the
+    loader. Pages that are mapped stay; those that are needed again are read again.
+    """
+
+    def __init__(self, guard: Guard, folder: str, total: int) -> None:
+        self.guard = guard
+        self.folder = folder
+        self.low = min(RELEASE_UNDER, total // RELEASE_PART)
+        self.files: list[tuple[int, int]] = []
+        self._next = (0, 0)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="releaser", daemon=True).start()
+
+    def turn(self) -> bool:
+        """Release one chunk; whether there was need."""
+        if self.guard.phase != LOADING:
+            for descriptor, _ in self.files:
+                os.close(descriptor)
+            self.files = []
+            return False
+        memory = self.guard.last
+        if memory.free >= self.low or memory.cached < WORTH:
+            return False
+        if not self.files:
+            self.files = opened(self.folder)
+        if not self.files:
+            return False
+        index, offset = self._next if self._next[0] < len(self.files) else (0, 0)
+        descriptor, size = self.files[index]
+        os.posix_fadvise(descriptor, offset, CHUNK, os.POSIX_FADV_DONTNEED)
+        offset += CHUNK
+        self._next = (index, offset) if offset < size else (index + 1, 0)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            try:
+                needed = self.turn()
+            except OSError:
+                needed = False
+            time.sleep(0.02 if needed else 0.5)
+
+
+def opened(folder: str, most: int = 512) -> list[tuple[int, int]]:
+    """Descriptor and size of the large files below a folder."""
+    found: list[tuple[int, int]] = []
+    for place, _, files in os.walk(folder):
+        for name in sorted(files):
+            try:
+                descriptor = os.open(os.path.join(place, name), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            size = os.fstat(descriptor).st_size
+            if size >= LARGE_FILE and len(found) < most:
+                found.append((descriptor, size))
+            else:
+                os.close(descriptor)
+    return found

@@ -1,0 +1,352 @@
+"""The guard's hands: files, real processes, a Docker socket that answers, freezes or is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from sparkop.node.memguard import engine, main, reading, record, watcher
+from sparkop.node.memguard.engine import Docker, Rank
+from sparkop.node.memguard.guard import Guard
+from sparkop.resources.guard import program
+from tests.labkit import until
+from tests.node.memguard_world import FLOORS, GIB, MIB, FakeRank, World, line
+
+MEMINFO = "MemTotal:       127600748 kB\nMemFree:  {free} kB\nMemAvailable:   {available} kB\nCached: 4 kB\n"
+
+
+@dataclass
+class Engine:
+    """A Docker engine on a socket: lists ranks, tells their pid, takes kills; ``frozen`` does not answer."""
+
+    path: Path
+    ranks: list[dict[str, object]] = field(default_factory=list)
+    pid: int = 0
+    frozen: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, request: str) -> bytes:
+        method, path = request.split(" ")[:2]
+        self.asked.append(f"{method} {unquote(path)}")
+        if method == "POST":
+            return b"HTTP/1.0 204 No Content\r\n\r\n"
+        listing = path.startswith("/containers/json")
+        body = json.dumps(self.ranks if listing else {"State": {"Pid": self.pid}})
+        return b"HTTP/1.0 200 OK\r\n\r\n" + body.encode()
+
+    @property
+    def kills(self) -> list[str]:
+        return [line for line in self.asked if line.startswith("POST")]
+
+
+@contextmanager
+def docker(folder: Path) -> Iterator[Engine]:
+    """A running one with one rank."""
+    made = Engine(folder / "docker.sock")
+    made.ranks = [{"Id": "abc", "Names": ["/x-r0"], "Labels": {"sparkop.hash": "v1:77"}}]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(made.path))
+        listener.listen()
+        kept = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                if made.frozen:
+                    kept.append(connection)
+                    continue
+                with connection:
+                    connection.sendall(made.answer(connection.recv(65536).decode()))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield made
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that only waits."""
+    child = subprocess.Popen([sys.executable, "-IS", "-c", "import signal; signal.pause()"])
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def watcher_of(folder: Path, made: Engine, world: World) -> watcher.Watcher:
+    return watcher.Watcher(
+        "x", world.guard, Docker(str(made.path), timeout=0.2), record.TripFile(str(folder)), str(folder)
+    )
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "memguard.log").read_text(encoding="utf-8")
+
+
+def test_figures_are_read_from_meminfo_again_and_again(tmp_path: Path) -> None:
+    """In bytes, from one open file; a file without a figure is an error, not zero: zero would kill."""
+    path = tmp_path / "meminfo"
+    path.write_text(MEMINFO.format(free=1, available=112503684))
+    meminfo = reading.Meminfo(str(path))
+    assert meminfo.read() == (112503684 * 1024, 1024, 4096)
+    path.write_text(MEMINFO.format(free=2, available=7))
+    assert meminfo.read() == (7 * 1024, 2048, 4096)
+    path.write_text("MemTotal:       127600748 kB\n")
+    with pytest.raises(ValueError, match="MemAvailable"):
+        meminfo.read()
+
+
+def test_the_kernels_own_files_are_understood() -> None:
+    """On this machine: what is available is not more than there is, and pressure has its figures."""
+    memory = reading.Meminfo("/proc/meminfo").read()
+    assert 0 < memory.free <= main.total_memory()
+    assert 0 < memory.available <= main.total_memory()
+    assert reading.large_blocks() is not None
+
+
+def test_free_blocks_of_large_orders(tmp_path: Path) -> None:
+    """Two blocks of order 9 and one of order 10, whatever lies about in small ones."""
+    (tmp_path / "buddyinfo").write_text("Node 0, zone   Normal  9 9 9 9 9 9 9 9 9 2 1\n")
+    assert reading.large_blocks(str(tmp_path)) == (2 * 512 + 1024) * reading.PAGE
+    assert reading.large_blocks(str(tmp_path / "none")) is None
+
+
+def test_the_largest_processes_and_what_containers_hold() -> None:
+    """By the group of each process; this one is among all."""
+    own = reading.cgroup(os.getpid()).split(":")[-1].strip() or "/"
+    largest, held = reading.processes({"mine": own})
+    assert len(largest) == 3
+    assert held["mine"] > 0
+
+
+def test_a_rank_is_killed_by_the_kernel() -> None:
+    """Through a descriptor that was opened before; afterwards it is known to be gone."""
+    with process() as child:
+        rank = Rank("abc", "x-r0", "v1:77", os.pidfd_open(child.pid))
+        assert not rank.ended
+        assert rank.kill()
+        assert child.wait(10) == -signal.SIGKILL
+        assert rank.ended
+        assert rank.kill(), "gone is as good as killed"
+        rank.close()
+        assert not rank.kill()
+
+
+def test_only_a_process_of_that_container_is_held() -> None:
+    """A number that now belongs to something else must never be killed."""
+    with process() as child:
+        assert engine.hold("no-such-container", child.pid) is None
+        assert engine.hold("abc", 0) is None
+
+
+def test_a_kill_is_rehearsed() -> None:
+    """The child is gone, and nothing of it is left."""
+    assert 0 < engine.rehearse() < 5
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_record_survives_a_power_cut_before_its_rename(tmp_path: Path) -> None:
+    """The draft that was synced is found at the next start."""
+    first = record.TripFile(str(tmp_path))
+    first.prepare()
+    first.start()
+    assert first.write({"at": 1.0}, 10)
+    assert not (tmp_path / "trip.json").exists()
+    record.TripFile(str(tmp_path)).prepare()
+    assert json.loads((tmp_path / "trip.json").read_bytes()) == {"at": 1.0}
+    record.TripFile(str(tmp_path)).prepare()
+    assert json.loads((tmp_path / "trip.json").read_bytes()) == {"at": 1.0}
+
+
+def test_a_full_disk_has_room_for_the_record(tmp_path: Path) -> None:
+    """Its space was taken at the start: writing needs no new block."""
+    trip = record.TripFile(str(tmp_path))
+    trip.prepare()
+    before = (tmp_path / "trip.draft").stat()
+    trip.start()
+    assert trip.write({"at": 1.0}, 10)
+    after = (tmp_path / "trip.draft").stat()
+    assert (after.st_ino, after.st_size, after.st_blocks) == (before.st_ino, before.st_size, before.st_blocks)
+    assert before.st_blocks * 512 >= record.TRIP_BYTES
+
+
+def test_a_log_that_can_not_be_written_hurts_nobody(tmp_path: Path) -> None:
+    """Nor does a heartbeat."""
+    world = World(line((0, GIB)))
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path / "gone", made, world)
+        watching.turn(0.0)
+    assert [rank.name for rank in world.guard.ranks] == ["x-r0"]
+
+
+def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one is kept once."""
+    monkeypatch.setattr(record, "LOG_LIMIT", 200)
+    log = record.Log(str(tmp_path))
+    for number in range(20):
+        log.write(f"line {number}")
+    assert (tmp_path / "memguard.log").stat().st_size < 400
+    assert (tmp_path / "memguard.log.1").exists()
+
+
+def test_ranks_are_those_of_the_cluster_and_are_known_while_docker_is_frozen(tmp_path: Path) -> None:
+    """When Docker does not answer the list any more, those that were known stay."""
+    world = World(line((0, 64 * GIB)))
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path, made, world)
+        watching.look()
+        filters = json.loads(made.asked[0].partition("filters=")[2])
+        assert filters["label"] == ["sparkop.cluster=x", "sparkop.role=rank"]
+        before = world.guard.ranks
+        made.frozen = True
+        watching.look()
+        watching.look()
+        assert world.guard.ranks is before
+        made.frozen = False
+        watching.look()
+        assert world.guard.ranks is before
+        made.ranks = []
+        watching.look()
+        assert world.guard.ranks == ()
+    assert log_of(tmp_path).count("Docker does not answer") == 1
+    assert "Docker answers again" in log_of(tmp_path)
+
+
+def test_docker_kills_after_the_kernel(tmp_path: Path) -> None:
+    """So that Docker knows of it, and where the kernel could not."""
+    world = World(line((0, 900 * MIB)))
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path, made, world)
+        rank = FakeRank(world, "abc")
+        world.guard.ranks = (rank,)
+        world.guard.tick()
+        assert len(rank.killed) == 1
+        watching.turn(0.0)
+        assert made.kills == ["POST /containers/abc/kill?signal=KILL"]
+
+
+def test_the_heartbeat_tells_what_the_guard_sees(tmp_path: Path) -> None:
+    """Phase, memory, floors, containers; the time is that of the last reading, not of the writing."""
+    world = World(line((0, 64 * GIB)))
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path, made, world)
+        watching.look()
+        world.guard.tick()
+        world.guard.looked_at = 5.0
+        watching.heartbeat()
+    beat = json.loads((tmp_path / "memguard.json").read_text())
+    assert beat["at"] == 5.0
+    assert beat["phase"] == "loading"
+    assert beat["floors"] == {"action": FLOORS.action, "hard": FLOORS.hard, "soft": FLOORS.soft}
+    assert [container["name"] for container in beat["containers"]] == ["x-r0"]
+
+
+def test_page_cache_of_the_checkpoint_is_released_only_while_a_group_loads_and_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunk by chunk, round and round; small files are left alone."""
+    monkeypatch.setattr(watcher, "LARGE_FILE", 4 * MIB)
+    monkeypatch.setattr(watcher, "CHUNK", 4 * MIB)
+    monkeypatch.setattr(watcher, "WORTH", MIB)
+    (tmp_path / "model.safetensors").write_bytes(b"x" * (8 * MIB))
+    (tmp_path / "config.json").write_bytes(b"{}")
+    world = World(line((0, 8 * GIB)))
+    releaser = watcher.Releaser(world.guard, str(tmp_path), 128 * GIB)
+    asked: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, offset, _size, _advice: asked.append(offset))
+    world.guard.tick()
+    assert not releaser.turn(), "no group"
+    world.rank()
+    world.guard.tick()
+    assert [releaser.turn() for _ in range(3)] == [True, True, True]
+    assert asked == [0, 4 * MIB, 0]
+    world.trace = line((0, 80 * GIB))
+    world.guard.tick()
+    assert not releaser.turn(), "memory is free"
+    world.guard.ranks = ()
+    world.guard.tick()
+    assert not releaser.turn()
+    assert releaser.files == []
+
+
+@contextmanager
+def running(folder: Path, made: Engine, meminfo: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The whole program, as a container would run it."""
+    zipped = folder / "memguard.pyz"
+    zipped.write_bytes(program())
+    words = (
+        f"--cluster x --floor {FLOORS.action} --hard-floor {FLOORS.hard} --soft-floor {FLOORS.soft}".split()
+    )
+    places = ["--state", str(folder), "--meminfo", str(meminfo), "--docker", str(made.path)]
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(zipped), *words, *places], stdout=subprocess.DEVNULL
+    )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait(10)
+
+
+def test_the_program_kills_while_docker_is_frozen(tmp_path: Path) -> None:
+    """From its zip file, on a real process: found by Docker, killed without it; record and log are there."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO.format(free=1 << 24, available=1 << 24))
+    with docker(tmp_path) as made, process() as rank:
+        made.pid = rank.pid
+        made.ranks[0]["Id"] = reading.cgroup(rank.pid).split(":")[-1].strip() or "/"
+        with running(tmp_path, made, meminfo) as guard:
+            until(lambda: (tmp_path / "memguard.json").exists())
+            made.frozen = True
+            with meminfo.open("r+") as stream:
+                stream.write(MEMINFO.format(free=1 << 24, available=1 << 19))
+            assert rank.wait(10) == -signal.SIGKILL
+            until(lambda: (tmp_path / "trip.json").exists() and "killed x-r0" in log_of(tmp_path))
+            assert guard.poll() is None
+    told = json.loads((tmp_path / "trip.json").read_bytes())
+    assert (told["available"], told["hashes"]) == ((1 << 19) * 1024, ["v1:77"])
+
+
+def test_a_second_guard_waits_and_takes_over(tmp_path: Path) -> None:
+    """Two would both write the record; when the first is killed, the second guards."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO.format(free=1 << 24, available=1 << 24))
+    with docker(tmp_path) as made, running(tmp_path, made, meminfo) as first:
+        until(lambda: "guarding x" in (log_of(tmp_path) if (tmp_path / "memguard.log").exists() else ""))
+        with running(tmp_path, made, meminfo):
+            until(lambda: "another guard" in log_of(tmp_path))
+            assert log_of(tmp_path).count("guarding x") == 1
+            first.kill()
+            until(lambda: log_of(tmp_path).count("guarding x") == 2)
+
+
+def test_memory_does_not_grow_and_a_tick_is_cheap() -> None:
+    """Ten thousand looks: no more memory, and far under half a percent of a core at one look a second."""
+    meminfo = reading.Meminfo("/proc/meminfo")
+    guard = Guard(FLOORS._replace(action=2, hard=1, soft=2), 1.0, meminfo.read, lambda _record, _wait: True)
+    for _ in range(1000):
+        guard.tick()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    for _ in range(10_000):
+        guard.tick()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_maxrss - before.ru_maxrss < 512
+    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 10_000 < 0.005
