@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -428,6 +429,21 @@ class TestContainers:
         assert event["Actor"]["Attributes"]["name"] == name
         assert event["Actor"]["Attributes"]["exitCode"] == "137"
 
+    def test_streams_that_are_followed_can_be_closed(self, engine: Node, name: str) -> None:
+        """A watch of weeks must not leave a thread behind for every stream that it leaves."""
+        engine.take()
+        engine.host.containers.run(_spec(name), engine.fence)
+        events = engine.host.containers.events({"label": ["sparkop.cluster=nobody"]})
+        lines = engine.host.log_lines(name, tail=1, follow=True)
+        for stream in (events, lines):
+            reader = threading.Thread(target=list, args=(stream,), daemon=True)
+            reader.start()
+            time.sleep(0.5)  # it waits for the next item by now
+            stream.close()
+            reader.join(timeout=5)
+            assert not reader.is_alive()
+            assert list(stream) == []
+
     def test_options_reach_the_container(self, engine: Node, name: str) -> None:
         engine.take()
         options = ContainerOptions(restart="unless-stopped", shm_bytes=64 << 20, ulimits={"core": 0})
@@ -439,8 +455,6 @@ class TestContainers:
 
 def _follow_then_kill(engine: Node, name: str, _events: object) -> None:
     """Kill from another thread, a moment after the events are being followed."""
-    import threading
-
     timer = threading.Timer(0.5, engine.other.containers.kill, (name, engine.fence))
     timer.daemon = True
     timer.start()
