@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -87,16 +89,33 @@ def cli() -> None:
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; unwinds like KeyboardInterrupt, so that leases are given back."""
+    """SIGTERM, or SIGHUP of a lost terminal, arrived; unwinds as KeyboardInterrupt: leases are given back."""
 
 
 def _on_sigterm(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated
 
 
+def _mend_channels() -> None:
+    """Let a closed stdout or stderr swallow what is said; let no character fail in a poor encoding."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:  # the descriptor was closed: a socket that got its number would be written to
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            if nowhere != number:
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
     """Entry point of the console script. Never returns: it exits with a code of ``ExitCode``."""
+    _mend_channels()
     signal.signal(signal.SIGTERM, _on_sigterm)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGHUP, _on_sigterm)
     sys.exit(int(run(sys.argv[1:] if argv is None else argv)))
 
 
@@ -123,16 +142,26 @@ def run(argv: list[str]) -> int:
         # The reader of stdout went away (`sparkop logs | head`): not a failure, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
-    except Exception as error:
-        if os.environ.get("SPARKOP_DEBUG"):
-            raise
-        click.echo(
-            f"sparkop: unexpected error: {type(error).__name__}: {error}\n"
-            "This is a fault of sparkop. SPARKOP_DEBUG=1 shows where.",
-            err=True,
-        )
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return _unexpected(error)
+        where = error.filename or "where the output goes"
+        click.echo(f"sparkop: {where}: {error.strerror}\n  do: make room on this machine", err=True)
         return ExitCode.UNEXPECTED
+    except Exception as error:
+        return _unexpected(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _unexpected(error: Exception) -> int:
+    if os.environ.get("SPARKOP_DEBUG"):
+        raise error
+    click.echo(
+        f"sparkop: unexpected error: {type(error).__name__}: {error}\n"
+        "This is a fault of sparkop. SPARKOP_DEBUG=1 shows where.",
+        err=True,
+    )
+    return ExitCode.UNEXPECTED
 
 
 def _interrupted() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +61,8 @@ def apply_spec(
         writable_nodes(loaded.spec) as hosts,
         progress_listener() as emit,
     ):
-        _remember(loaded.spec, choice)
+        with _memory_may_fail("later commands need the spec named"):
+            _remember(loaded.spec, choice)
         result = converge(
             loaded.spec,
             hosts,
@@ -71,9 +74,19 @@ def apply_spec(
         )
         if result.interrupted:
             show_left(result.left)
-    remember_ready(loaded.spec)
+    with _memory_may_fail("rollback will not find this spec"):
+        remember_ready(loaded.spec)
     show_applied(result, output)
     return ExitCode.OK
+
+
+@contextmanager
+def _memory_may_fail(what_is_lost: str) -> Iterator[None]:
+    """What is remembered here is a convenience: without it the apply goes on, and says what is lost."""
+    try:
+        yield
+    except OSError as error:
+        click.echo(f"warning: nothing can be remembered on this machine: {error}; {what_is_lost}", err=True)
 
 
 def _remember(spec: ClusterSpec, choice: Choice) -> None:

@@ -1,11 +1,11 @@
-"""Ctrl-C once: start nothing new, finish what runs. Twice: leave now."""
+"""Ctrl-C once: start nothing new, finish what runs. Twice: leave now. So do SIGTERM and a lost terminal."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import click
@@ -15,7 +15,7 @@ from sparkop.cli import Terminated
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one leaves at once.
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; the second one leaves at once.
 
     When the block ends by itself although a signal came, the signal's exception is raised then, so that
     the exit code says that it was interrupted.
@@ -28,13 +28,17 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
             raise _exception(number)
         received.append(number)
         stop.set()
-        click.echo(
-            "\nsparkop: starting nothing new, waiting for what runs. Once more leaves now; "
-            "what runs on the nodes goes on there.",
-            err=True,
-        )
+        with suppress(OSError):  # the terminal may be gone
+            click.echo(
+                "\nsparkop: starting nothing new, waiting for what runs. Once more leaves now; "
+                "what runs on the nodes goes on there.",
+                err=True,
+            )
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
+        heard.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield stop
     finally:
@@ -45,4 +49,4 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
 
 
 def _exception(number: int) -> BaseException:
-    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated()

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ def describe(
     with in_words(name, revision, endpoint):
         found = _ask(name, commit or revision, endpoint, manifest)
     found = Repository(name, endpoint, revision, found.commit, found.files, found.manifest)
-    memory.keep(found, manifest)
+    with suppress(OSError):  # a full or read-only disk of the controller: the hub is asked again next time
+        memory.keep(found, manifest)
     return found
 
 
