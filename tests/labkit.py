@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import itertools
 import os
-import pwd
 import re
 import subprocess
 import time
@@ -19,13 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from sparkop.lab.enter import command_inside, environment
+from sparkop.lab.enter import CLONE_NEWNET, CLONE_NEWNS, command_inside, environment, join
 from sparkop.lab.lab import Lab, LabConfig, down, up
 from sparkop.lab.layout import INSIDE_VARIABLE, LAB_VARIABLE, LabPaths
 from sparkop.lab.processes import start_time
 
-CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x00000200, 0x00020000, 0x40000000
-MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+CLONE_FS = 0x00000200
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count(1)
@@ -121,19 +119,10 @@ def inside(lab: Lab) -> Iterator[None]:
 
     They see the lab's network, ~/.ssh and /etc/hosts. Other threads stay where they are.
     """
-    homes = {str(Path.home()), pwd.getpwuid(os.getuid()).pw_dir}
     own = [os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY) for kind in ("net", "mnt")]
-    target = os.open(f"/proc/{lab.running()}/ns/net", os.O_RDONLY)
     before = os.environ.get(INSIDE_VARIABLE)
     try:
-        _checked(_libc.unshare(CLONE_NEWNS))
-        _mount("none", "/", MS_REC | MS_PRIVATE)
-        _mount(str(lab.paths.controller / "hosts"), "/etc/hosts", MS_BIND)
-        for home in homes:
-            Path(home, ".ssh").mkdir(mode=0o700, exist_ok=True)
-            _mount(str(lab.paths.controller / "ssh"), f"{home}/.ssh", MS_BIND)
-        _checked(_libc.setns(target, CLONE_NEWNET))
-        os.environ[INSIDE_VARIABLE] = lab.inside
+        join(lab.name)
         yield
     finally:
         folder = Path.cwd()
@@ -141,15 +130,11 @@ def inside(lab: Lab) -> Iterator[None]:
         for descriptor, kind in zip(own, (CLONE_NEWNET, CLONE_NEWNS), strict=True):
             _checked(_libc.setns(descriptor, kind))
         os.chdir(folder)
-        for descriptor in (*own, target):
+        for descriptor in own:
             os.close(descriptor)
-        os.environ.pop(INSIDE_VARIABLE)
+        os.environ.pop(INSIDE_VARIABLE, None)
         if before is not None:
             os.environ[INSIDE_VARIABLE] = before
-
-
-def _mount(source: str, target: str, flags: int) -> None:
-    _checked(_libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
 
 
 def _checked(result: int) -> None:

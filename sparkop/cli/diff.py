@@ -23,15 +23,16 @@ def command(
     """
     import time
 
-    from sparkop.reconcile.nodes import readable_nodes
-    from sparkop.reconcile.observe import observe
-    from sparkop.reconcile.reconcile import reconcile
-    from sparkop.reconcile.refuse import refuse
-    from sparkop.views.plan import show_plan
-
     loaded, _ = reach_spec(spec, overlays, sets)
     refuse_unsafe(loaded)
-    with readable_nodes(loaded.spec) as hosts:
+    from sparkop.reconcile.nodes import readable_nodes
+
+    with readable_nodes(loaded.spec) as hosts:  # they connect while the rest is imported
+        from sparkop.reconcile.observe import observe
+        from sparkop.reconcile.reconcile import reconcile
+        from sparkop.reconcile.refuse import refuse
+        from sparkop.views.plan import show_plan
+
         reading = observe(loaded.spec, hosts, deep=deep)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,18 +100,18 @@ def reach_spec(
     """As ``load_spec``, for a command that talks to the nodes.
 
     When the nodes are those of a lab on this machine, its overlay is put under the user's, and the process
-    goes on inside the lab's network namespace: it is executed again there, once.
+    goes on inside the lab's network namespace.
     """
     choice = choose(spec, overlays, sets)
     loaded = _load(choice)
     lab = _lab_of(loaded.spec)
     if lab is None:
         return loaded, choice
-    from sparkop.lab.enter import enter, inside
+    from sparkop.lab.enter import inside, join
     from sparkop.lab.overlay import overlay_path
 
     if inside() != lab:
-        enter(lab, [sys.executable, "-m", "sparkop", *sys.argv[1:]])
+        join(lab)
     overlay = overlay_path(lab, loaded.spec.image.reference)
     return _load(replace(choice, overlays=(overlay, *choice.overlays), how=None)), choice
 

@@ -54,7 +54,8 @@ def connect(target: Target, *, writable: Literal[True]) -> Host: ...
 @overload
 def connect(target: Target, *, writable: Literal[False]) -> ReadableHost: ...
 def connect(target: Target, *, writable: bool) -> ReadableHost:
-    """The host of a node. Does not connect yet: the first use does, so nodes connect side by side."""
+    """The host of a node. A remote one begins to connect beside the caller: the first use waits for that and
+    gets its failure."""
     host: Host
     if target.local:
         from sparkop.hosts.local import LocalHost
@@ -63,7 +64,8 @@ def connect(target: Target, *, writable: bool) -> ReadableHost:
     else:
         from sparkop.hosts.ssh import SshHost
 
-        host = SshHost(target)
+        host = remote = SshHost(target)
+        remote.open_ahead()
     return host if writable else ReadOnlyHost(host)
 
 

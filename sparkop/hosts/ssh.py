@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import paramiko
@@ -13,7 +14,7 @@ import paramiko
 from sparkop.errors import UnreachableError
 from sparkop.hosts.channels import ChannelSocket, SocketLike, open_streamlocal
 from sparkop.hosts.machine import Machine
-from sparkop.hosts.programs import Program, new_nonce, relay_program
+from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
 from sparkop.node.wire import DOCKER_SOCKET
@@ -35,6 +36,8 @@ class SshHost(Machine):
         super().__init__(target.name)
         self.target = target
         self._links: list[Link] = []
+        self._ahead: Future[tuple[Link, paramiko.Channel | None]] | None = None
+        """The first connection while nobody has waited for it yet, with a probe that was started on it."""
         self._idle: dict[str, paramiko.Channel] = {}
         """Programs on the node that wait for their next request: a warm one answers within milliseconds."""
         self._lock = threading.Lock()
@@ -47,18 +50,53 @@ class SshHost(Machine):
         """Connect now; else the first use does. Raises UnreachableError."""
         self._link()
 
+    def open_ahead(self) -> None:
+        """Connect, and start the probe, in a thread. The first use waits for it, and gets its failure."""
+        self._ahead = Future()
+        threading.Thread(
+            target=self._open_ahead, args=(self._ahead,), daemon=True, name=f"connect {self.name}"
+        ).start()
+
+    def _open_ahead(self, ahead: Future[tuple[Link, paramiko.Channel | None]]) -> None:
+        try:
+            link = open_link(self.target)
+        except BaseException as error:
+            ahead.set_exception(error)
+            return
+        channel = None
+        try:
+            channel = link.transport.open_session(timeout=CHANNEL_TIMEOUT)
+            _start(channel, probe_program(), CHANNEL_TIMEOUT)
+        except _BROKEN:
+            channel = None  # the first use tells why
+        ahead.set_result((link, channel))
+
     def close(self) -> None:
         with self._lock:
             links, self._links = self._links, []
             self._idle.clear()
+            ahead, self._ahead = self._ahead, None
         for link in links:
             link.close()
+        if ahead is not None:
+            ahead.add_done_callback(_close_unused)
 
     # Connections
+
+    def _take_ahead(self) -> None:
+        """Wait for the connection that was begun ahead. The lock is held."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        link, channel = ahead.result()
+        self._links.append(link)
+        if channel is not None:
+            self._idle[probe_program().name] = channel
 
     def _link(self) -> Link:
         """The warm connection."""
         with self._lock:
+            self._take_ahead()
             self._links = [link for link in self._links if link.alive]
             if not self._links:
                 self._links.append(open_link(self.target))
@@ -120,12 +158,11 @@ class SshHost(Machine):
         A second request at the same time gets a program of its own.
         """
         with self._lock:
+            self._take_ahead()
             channel = self._idle.pop(program.name, None)
         if channel is None or ChannelSocket(channel).dead:
             channel = self._session(timeout)
-            channel.settimeout(timeout)
-            channel.exec_command(program.command)
-            channel.sendall(program.source)
+            _start(channel, program, timeout)
         kept = False
         try:
             yield channel
@@ -214,6 +251,17 @@ class SshHost(Machine):
             raise ConnectionError(f"{error.message} {error.cause or ''}") from error
         except (paramiko.SSHException, EOFError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
+
+
+def _close_unused(opened: Future[tuple[Link, paramiko.Channel | None]]) -> None:
+    if opened.exception() is None:
+        opened.result()[0].close()
+
+
+def _start(channel: paramiko.Channel, program: Program, timeout: float) -> None:
+    channel.settimeout(timeout)
+    channel.exec_command(program.command)
+    channel.sendall(program.source)
 
 
 def _after_greeting(channel: paramiko.Channel, nonce: str) -> bytes:

@@ -2,10 +2,12 @@
 
 The program keeps its pid namespace, working folder and environment. In a mount namespace of its own it sees
 the lab's ~/.ssh (configuration, key, known hosts) and /etc/hosts, so that ssh and libraries find the hosts.
+A process can also go inside itself (``join``), which saves starting it a second time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 from collections.abc import Collection, Sequence
@@ -22,6 +24,9 @@ from sparkop.lab.layout import (
     host_names,
     lab_name,
 )
+
+CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 
 _ENTER = """
 set -e
@@ -55,6 +60,34 @@ def lab_of(names: Collection[str], addresses: Collection[str]) -> str | None:
     return name
 
 
+def join(lab: str) -> None:
+    """Bring the calling thread, and the threads and processes that it starts from now on, inside the lab.
+
+    Threads that run already stay where they are. Raises LabError when the lab is not up, or this is not root
+    or may not enter namespaces.
+    """
+    from sparkop.lab.lab import Lab
+
+    if os.geteuid() != 0:
+        raise LabError("entering the lab needs root", remedy="run the same command with sudo")
+    running = Lab.load(lab)
+    folders = _ssh_folders()
+    try:
+        target = os.open(f"/proc/{running.running()}/ns/net", os.O_RDONLY)
+        try:
+            _call("unshare", CLONE_NEWNS)
+            _mount("none", "/", MS_REC | MS_PRIVATE)
+            _mount(str(running.paths.controller / "hosts"), "/etc/hosts", MS_BIND)
+            for folder in folders:
+                _mount(str(running.paths.controller / "ssh"), str(folder), MS_BIND)
+            _call("setns", target, CLONE_NEWNET)
+        finally:
+            os.close(target)
+    except OSError as error:
+        raise LabError(f"lab {lab!r} can't be entered", cause=str(error)) from error
+    os.environ[INSIDE_VARIABLE] = running.inside
+
+
 def enter(lab: str, argv: Sequence[str]) -> NoReturn:
     """Become ``argv`` inside the lab. Raises LabError when the lab is not up or this is not root."""
     from sparkop.lab.lab import Lab
@@ -77,14 +110,30 @@ def command_inside(lab: object, argv: Sequence[str]) -> list[str]:
     from sparkop.lab.lab import Lab
 
     assert isinstance(lab, Lab)
+    return [
+        "nsenter", "-t", str(lab.running()), "-n", "--", "unshare", "-m", "--propagation", "private", "--",
+        "sh", "-c", _ENTER, "sh", str(lab.paths.controller), *map(str, _ssh_folders()), "--", *argv,
+    ]  # fmt: skip
+
+
+def _ssh_folders() -> list[Path]:
+    """Where programs look for their SSH configuration; the folders are there then."""
     homes = {str(Path.home()), pwd.getpwuid(os.getuid()).pw_dir}  # ssh asks passwd, libraries ask HOME
     folders = [Path(home, ".ssh") for home in sorted(homes)]
     for folder in folders:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [
-        "nsenter", "-t", str(lab.running()), "-n", "--", "unshare", "-m", "--propagation", "private", "--",
-        "sh", "-c", _ENTER, "sh", str(lab.paths.controller), *map(str, folders), "--", *argv,
-    ]  # fmt: skip
+    return folders
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    _call("mount", source.encode(), target.encode(), None, ctypes.c_ulong(flags), None)
+
+
+def _call(name: str, *arguments: object) -> None:
+    """A system call of the C library. Raises OSError."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def _lab_addresses() -> set[str]:

@@ -33,7 +33,16 @@ from sparkop.lab.layout import (
     host_names,
 )
 from sparkop.lab.lock import locked
-from sparkop.lab.processes import kill, recall, remember, start_time, wait_for, with_environment
+from sparkop.lab.processes import (
+    in_network,
+    kill,
+    network_of,
+    recall,
+    remember,
+    start_time,
+    wait_for,
+    with_environment,
+)
 from sparkop.lab.start import start_init
 
 GIB = 1 << 30
@@ -262,12 +271,16 @@ def _clear(paths: LabPaths, say: Say) -> bool:
 def _end_processes(groups: Cgroups, lab: Lab | None) -> None:
     end = time.monotonic() + GONE_SECONDS
     seen: dict[int, str | None] = {}
+    network = None
     if lab and lab.pid:
+        network = network_of(lab.pid)
         kill([lab.pid])  # the root of all pid namespaces: the kernel ends the rest
     while True:
         left = groups.processes()
         if lab:
             left += with_environment(f"{INSIDE_VARIABLE}={lab.inside}")
+        if network:
+            left += in_network(network)  # those that went in by themselves
         seen |= {pid: start_time(pid) for pid in left if pid not in seen}
         # A process leaves its group before it is gone: process 1 of a namespace waits for all others first.
         dying = [pid for pid, start in seen.items() if start and start_time(pid) == start]

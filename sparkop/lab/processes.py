@@ -98,6 +98,26 @@ def with_environment(entry: str) -> list[int]:
     return found
 
 
+def network_of(pid: int) -> str:
+    """Which network namespace a process is in. Raises OSError when it is gone."""
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+def in_network(network: str) -> list[int]:
+    """Processes, other than this one and its parents, that are in a network namespace."""
+    family = _family()
+    found = []
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdigit() or int(directory.name) in family:
+            continue
+        try:
+            if network_of(int(directory.name)) == network:
+                found.append(int(directory.name))
+        except OSError:
+            continue
+    return found
+
+
 def _family() -> set[int]:
     pid = os.getpid()
     family = set()
