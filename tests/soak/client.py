@@ -1,0 +1,37 @@
+"""The soak's client, inside the lab: asks once a second until it is told to end; prints what it got."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from contextlib import closing
+
+from sparkop.hosts.connect import Target, connect
+
+
+def main() -> int:
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    host = connect(Target("spark-1", host="spark-1.lab", user="root"), writable=False)
+    key = (host.read_file("~/.sparkop/standin/api_key") or b"").decode().strip()
+    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    answered = failed = 0
+    while not over.wait(1.0):
+        try:
+            path, asked = "/v1/chat/completions", json.dumps(body).encode()
+            with closing(host.http("POST", 8000, path, headers=headers, body=asked, timeout=20.0)) as answer:
+                answer.read()
+                good = answer.status == 200
+        except Exception:  # a restart costs some requests, in any way
+            good = False
+        answered += good
+        failed += not good
+    print(json.dumps({"answered": answered, "failed": failed}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
