@@ -6,10 +6,11 @@ while something is done, so an ``apply`` has to wait for one step at the most.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
@@ -26,9 +27,11 @@ from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch_story import entries_due, faults_of, life_due
 from sparkop.reconcile.watch_triggers import Triggers
-from sparkop.resources.acts import record
+from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Event, Phase
+from sparkop.resources.incident import folder
+from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
@@ -210,10 +213,36 @@ class Watch:
             refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
             part = plan.preparation if plan.preparation.operations else plan
             self.say("acting", operations=len(part.operations), why=_why(part))
+            self.keep_plan(context, part)
             outcome = execute(part, context, self.resources)
             if held.lost.is_set():
                 raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
             return self.outcome(context, Tick(reading, plan, acted=True), outcome)
+
+    def keep_plan(self, context: Context, plan: Plan) -> None:
+        """Beside the evidence of the group that is replaced: what was planned, and how it did before."""
+        begin = next(
+            (o for o in plan.operations if o.action is Action.RECORD and "before" in o.parameters), None
+        )
+        if begin is None or not begin.parameters["before"]:
+            return
+        life, now = self.eye.life, self.clock.monotonic()
+        told = {
+            "plan": [
+                f"{o.action} {o.resource} {o.node}: {o.cause.field}: {o.cause.observed} -> {o.cause.desired}"
+                for o in plan.operations
+            ],
+            "group": {
+                "verdict": life.verdict,
+                "detail": life.detail,
+                "for_seconds": round(now - life.since, 1),
+                "counters": asdict(life.counters) if life.counters else None,
+                "counters_moved_seconds_ago": round(now - life.moved_at, 1),
+            },
+        }
+        place = f"{context.desired.nodes[begin.node].state}/{folder(int(begin.parameters['before']))}"
+        text = mask(json.dumps(told, indent=1)).encode() + b"\n"
+        write_file(context, begin.node, f"{place}/plan.json", text, mode=0o600)
 
     def outcome(self, context: Context, tick: Tick, outcome: Outcome) -> Tick:
         """What the execution came to; a failure is written down."""

@@ -13,6 +13,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context
 from sparkop.resources.labels import ROLE_RANK, ours
+from sparkop.resources.masking import mask
 from sparkop.resources.operations import Cause
 
 METRICS_LIMIT = 256 << 10
@@ -29,8 +30,8 @@ def keep(context: Context, cause: Cause, epoch: int) -> None:
     """Write ``group.json``, and ``metrics.txt`` when the API still gives them, on the head."""
     head = context.desired.head
     place = f"{context.desired.nodes[head].state}/{folder(epoch)}"
-    told = json.dumps(evidence(context, cause), indent=1, sort_keys=True).encode() + b"\n"
-    write_file(context, head, f"{place}/group.json", told, mode=0o600)
+    told = mask(json.dumps(evidence(context, cause), indent=1, sort_keys=True))
+    write_file(context, head, f"{place}/group.json", told.encode() + b"\n", mode=0o600)
     metrics = _metrics(context.host(head), context.desired.spec.api.port)
     if metrics:
         write_file(context, head, f"{place}/metrics.txt", metrics, mode=0o600)
@@ -44,6 +45,10 @@ def evidence(context: Context, cause: Cause) -> dict[str, Any]:
         nodes[name] = {
             "boot_id": document.machine.boot_id if document.machine else None,
             "memory_available": document.memory.available if document.memory else None,
+            "fabric": {
+                device.name: {"state": device.state, "counters": dict(device.counters)}
+                for device in (document.fabric.devices if document.fabric else ())
+            },
             "ranks": [
                 {
                     "name": container.name,

@@ -43,7 +43,7 @@ def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
     assert [entry["by"] for entry in starts] == ["human", "watch"]
     assert f"exited ({code})" in starts[-1]["why"]
     evidence = [path for path in cluster.node("spark-1").files if "incidents/epoch-1/" in path]
-    assert any(path.endswith("group.json") for path in evidence)
+    assert {path.rpartition("/")[2] for path in evidence} >= {"group.json", "plan.json", "rank-0.log"}
     assert cluster.plan().converged
 
 
