@@ -42,10 +42,11 @@ _STEP = re.compile(r"\.?(?P<key>[^.\[\]=]+)|\[(?P<index>[^\]]*)\]")
 def merge(base: Node, over: Node, path: Path = ()) -> Node:
     """``over`` laid over ``base``."""
     if isinstance(base, MappingNode) and isinstance(over, MappingNode):
-        entries = dict(base.entries)
+        entries, removed = dict(base.entries), dict(base.removed)
         for key, entry in over.entries.items():
             if _is_null(entry.value):
-                entries.pop(key, None)
+                if entries.pop(key, None) is not None:
+                    removed[key] = entry.key
             elif key in entries:
                 merged = merge(entries[key].value, entry.value, (*path, key))
                 # A section stays where the base has it; a value is where it was written last.
@@ -53,7 +54,7 @@ def merge(base: Node, over: Node, path: Path = ()) -> Node:
                 entries[key] = Entry(entries[key].key if kept else entry.key, merged)
             else:
                 entries[key] = Entry(entry.key, _without_nulls(entry.value))
-        return replace(base, entries=entries)
+        return replace(base, entries=entries, removed=removed)
     if path == ("nodes",) and isinstance(base, SequenceNode) and isinstance(over, SequenceNode):
         return _merge_named(base, over, path)
     return _without_nulls(over)
@@ -61,7 +62,9 @@ def merge(base: Node, over: Node, path: Path = ()) -> Node:
 
 def _merge_named(base: SequenceNode, over: SequenceNode, path: Path) -> Node:
     names = [_name(item) for item in base.items]
-    if any(name is None for name in names) or any(_name(item) is None for item in over.items):
+    given = [_name(item) for item in over.items]
+    # An empty list, or one with a node twice, is not what was meant: the model says so of the list as it is.
+    if None in names or None in given or not given or len(set(given)) < len(given):
         return _without_nulls(over)
     items = list(base.items)
     for item in over.items:
@@ -225,7 +228,9 @@ def _value(
         return Scalar(place, value=value, raw=value, plain=False), []
     node, problems = parse(setting.source, value, line=setting.line, shift=start)
     if node is None and not problems:
-        return Scalar(place, value=None, raw=value), []
+        # Perhaps a variable of the shell that is not set: that must not take a value away.
+        advice = "null takes the value away: then the default holds"
+        return None, [Problem(place, "has no value: nothing follows the =", path, suggestion=advice)]
     return node, problems
 
 
@@ -255,12 +260,14 @@ def _put(root: Node, path: Path, places: Sequence[Place], value: Node) -> Node:
         items[step : step + 1] = [inner]
         return SequenceNode(root.place, items=tuple(items))
     entries = dict(root.entries) if isinstance(root, MappingNode) else {}
+    removed = dict(root.removed) if isinstance(root, MappingNode) else {}
     if not rest and _is_null(value):
-        entries.pop(step, None)
+        if entries.pop(step, None) is not None:
+            removed[step] = places[0]
     else:
         inner = _put(below or _empty(rest, places[0]), rest, places[1:], value)
         entries[step] = Entry(places[0], inner)
-    return MappingNode(root.place, entries=entries)
+    return MappingNode(root.place, entries=entries, removed=removed)
 
 
 def _empty(rest: Path, place: Place) -> Node:

@@ -15,6 +15,7 @@ from sparkop.spec.layers import apply_setting, merge, settings
 from sparkop.spec.messages import explain_errors
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError, Problem
+from sparkop.spec.suggest import nearest_name
 from sparkop.spec.traps import name_traps, number_traps
 from sparkop.spec.tree import (
     Found,
@@ -155,13 +156,24 @@ def _layer(path: FilePath, order: int) -> tuple[Node | None, list[Problem]]:
             # One byte more than is accepted: also a device without an end is refused soon.
             content = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise SpecError(f"there is no file {path}", remedy="sparkop init writes a spec") from None
+        raise SpecError(f"there is no file {path}", remedy=_other_file(path, order)) from None
     except IsADirectoryError:
         raise SpecError(f"{path} is a folder; a spec is a file") from None
     except OSError as error:
         raise SpecError(f"{path} can't be read: {error.strerror}") from None
     source, text, problems = decode(str(path), content, order)
     return _root(source, text) if text is not None else (None, problems)
+
+
+def _other_file(path: FilePath, order: int) -> str | None:
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml")]
+    except OSError:
+        names = []
+    meant = nearest_name(path.name, names) if path.name not in names else None
+    if meant is not None:
+        return f"did you mean {path.parent / meant}?"
+    return "sparkop init writes a spec" if order == 0 else None
 
 
 def _root(source: Source, text: str) -> tuple[Node | None, list[Problem]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkop.spec.advice import as_number, elsewhere, habit, how_to_quote, missing_blank, other_word
@@ -16,7 +16,7 @@ from sparkop.spec.fields import (
     models_of,
     takes_only_text,
 )
-from sparkop.spec.problems import Problem, is_secret
+from sparkop.spec.problems import Problem
 from sparkop.spec.scalars import shown
 from sparkop.spec.show import yaml_scalar
 from sparkop.spec.suggest import nearest, nearest_name
@@ -54,7 +54,8 @@ def explain_errors(errors: Sequence[Any], root: Node) -> list[Problem]:
             if name is not None:
                 renamed.add((*path[:-1], name))
     missing = _missing_keys(errors, renamed, root)
-    problems += [_missing(parent, keys, root) for parent, keys in missing.items()]
+    for parent, keys in missing.items():
+        problems += _all_missing(parent, keys, root)
     for error in errors:
         path = tree_path(root, error["loc"])
         if error["loc"][-1:] == ("[key]",):
@@ -171,6 +172,18 @@ def _explain(error: Mapping[str, Any], path: Path, root: Node) -> Problem:
     return _problem(found, path, _plain_words(error["msg"]), accepted=_accepted(field))
 
 
+def _all_missing(path: Path, keys: Sequence[str], root: Node) -> Iterator[Problem]:
+    """What was never written, in one problem; what a later layer took away, where it did so."""
+    node = follow(root, path).node
+    removed = node.removed if isinstance(node, MappingNode) else {}
+    for key in keys:
+        if key in removed:
+            subject = "" if path else "the spec "
+            yield Problem(removed[key], f"{subject}needs the key {key}, which is taken away here", path)
+    if never := [key for key in keys if key not in removed]:
+        yield _missing(path, never, root)
+
+
 def _missing(path: Path, keys: Sequence[str], root: Node) -> Problem:
     """What the mapping at ``path`` lacks."""
     parent = follow(root, path)
@@ -242,7 +255,9 @@ def _refused(path: Path, message: str, root: Node) -> Problem:
     """A model's own rule; pointed to the deepest part of the path that was written."""
     found = follow(root, path)
     place = found.place if isinstance(found.node, Scalar) else found.key
-    return Problem(place, message, found.path or (), defined=found.defined)
+    removed = found.node.removed if isinstance(found.node, MappingNode) else {}
+    taken = ", ".join(f"{key} is taken away at {where}" for key, where in removed.items())
+    return Problem(place, message, found.path or (), suggestion=taken or None, defined=found.defined)
 
 
 def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
@@ -343,13 +358,6 @@ def _example(field: Field) -> str | None:
     return options[0] if options else None
 
 
-def hide_secret(message: str, path: Path, node: Node) -> str:
-    """The message without a value that may be a secret."""
-    if not is_secret(path) or not isinstance(node, Scalar) or len(node.raw) < 8:
-        return message
-    return message.replace(shown(node), "this value").replace(node.raw, "this value")
-
-
 def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -366,7 +374,6 @@ def _problem(
     accepted: str | None = None,
     suggestion: str | None = None,
 ) -> Problem:
-    message = hide_secret(message, path, found.node)
     suggestion = suggestion or habit(found.node, message)
     return Problem(
         found.place,

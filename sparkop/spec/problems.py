@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkop.errors import SpecError
+from sparkop.spec.secrets import MASK, is_secret, line_spans, mask_line, without_secrets
 from sparkop.spec.tree import Path, Place, show_path
 
-_SECRET_KEY = re.compile(r"(^|_|[a-z])(key|token|secret|password)$", re.IGNORECASE)
 _MOST = 200
 """Errors that are shown; a file that is no spec at all can have thousands."""
 _WIDEST = 160
@@ -47,13 +47,33 @@ class Problem:
             lines.append(f"    {self.suggestion}")
         return "\n".join(map(_printable, lines))
 
+    def without_secrets(self) -> Problem:
+        """The same problem in words that quote no secret of its sources."""
+        places = [self.place] if self.defined is None else [self.place, self.defined]
+        about_secret = is_secret(self.path)
+
+        def words(text: str | None) -> str | None:
+            if text is None:
+                return None
+            for place in places:
+                text = without_secrets(text, place)
+            # A secret of digits is also told in other notations.
+            return re.sub("[0-9]{5,}", MASK, text) if about_secret else text
+
+        return replace(
+            self,
+            message=words(self.message) or "",
+            accepted=words(self.accepted),
+            suggestion=words(self.suggestion),
+        )
+
     def _excerpt(self) -> list[str]:
         text = "".join(each if each.isprintable() else " " for each in self.place.text).rstrip()
         if not text:
             return []
         start, end = self.place.column - 1, max(self.place.end, self.place.column + 1) - 1
         end = min(end, max(len(text), start + 1))
-        text = _masked(text, self.path)
+        text, start, end = mask_line(text, line_spans(self.place), start, end)
         if len(text) > _WIDEST:
             cut = max(0, start - _WIDEST // 2)
             text = ("..." if cut else "") + text[cut : cut + _WIDEST] + "..."
@@ -83,7 +103,7 @@ class InvalidSpecError(SpecError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(
             sorted(
-                dict.fromkeys(problems),
+                dict.fromkeys(problem.without_secrets() for problem in problems),
                 key=lambda p: (p.place.source.order, p.place.line, p.place.column, p.message),
             )
         )
@@ -102,16 +122,3 @@ def _rest(count: int) -> list[str]:
 def _printable(text: str) -> str:
     """Control and direction characters of a spec must not steer the terminal of who reads its errors."""
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
-
-
-def is_secret(path: Path) -> bool:
-    """Whether a value at the path may be a secret that was written into the spec by mistake."""
-    names = [step for step in path if isinstance(step, str)]
-    return bool(names) and _SECRET_KEY.search(names[-1]) is not None
-
-
-def _masked(text: str, path: Path) -> str:
-    """The line without what may be a secret that was written into the spec."""
-    if not is_secret(path):
-        return text
-    return re.sub(r"([:=]\s*)(\S.{7,})$", lambda found: found[1] + "*" * 8, text)

@@ -75,6 +75,8 @@ class MappingNode(Node):
     """Keys in the order in which they were written."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
+    removed: Mapping[str, Place] = field(default_factory=dict)
+    """Keys that a later layer's null took away, and where that null stands."""
 
 
 @dataclass(frozen=True)

@@ -329,13 +329,18 @@ class _Builder:
                 brought.setdefault(key, Entry(part.place, entry.value.through(part.place)))
         return brought
 
+    def text_from(self, line: int, column: int) -> str:
+        """What is read of the source from there on."""
+        lines = self.source.lines[line - 1 : line if self.shift else None]
+        return "".join([lines[0][column - 1 :], *lines[1:]]) if lines else ""
+
     def syntax(self, error: Any) -> Problem:
         """The scanner's words, in the words of a user."""
         mark = error.problem_mark or error.context_mark
         line, column = mark.line + self.line, mark.column + 1
         problem = str(error.problem or error.context or "is no YAML")
         # An end-of-file mark has no text: point to where the unfinished thing began.
-        if line > len(self.source.lines) or not "".join(self.source.lines[line - 1 :]).strip():
+        if not self.text_from(line, column + (self.shift if mark.line == 0 else 0)).strip():
             if error.context_mark is not None:
                 line, column = error.context_mark.line + self.line, error.context_mark.column + 1
             else:
@@ -343,7 +348,7 @@ class _Builder:
                     n for n in range(len(self.source.lines), 0, -1) if n == 1 or self.source.lines[n - 1]
                 )
                 column = len(self.source.lines[line - 1]) + 1
-        if mark.line == 0:
+        if line == self.line:
             column += self.shift
         place = Place(self.source, line, column, column + 1)
         message, suggestion = _syntax_words(problem, str(error.context or ""), place)

@@ -159,3 +159,76 @@ def test_rules_refuse_with_a_place(tmp_path: Path) -> None:
     assert "overlay-1.yaml:1:12: api.key: is open [api.exposure]" in texts[1]
     assert "rules.override: [{id: api.exposure" in texts[1]
     assert ":15:1: api: is open [x.y]" in texts[0], "a value that is not written is shown at its section"
+
+
+@pytest.mark.parametrize(
+    ("overlay", "key", "line"),
+    [
+        ("engine: null\n", "engine", 1),
+        ("nodes:\n- name: spark-2\nweights:\n  repository: null\n", "repository", 4),
+    ],
+)
+def test_needed_key_that_an_overlay_takes_away(tmp_path: Path, overlay: str, key: str, line: int) -> None:
+    """The base has it: an error that points there helps nobody."""
+    told = only(problems(tmp_path, overlay))
+    assert told.place.source.name.endswith("overlay-1.yaml")
+    assert told.place.line == line
+    assert f"needs the key {key}, which is taken away here" in told.message
+
+
+def test_needed_key_that_set_takes_away(tmp_path: Path) -> None:
+    told = only(problems(tmp_path, sets=("nodes=null",)))
+    assert str(told).startswith("--set:1:1: the spec needs the key nodes, which is taken away here")
+
+
+def test_choice_that_an_overlay_takes_away(tmp_path: Path) -> None:
+    """The model's own rule points to the section; what took the value away is named."""
+    told = only(problems(tmp_path, "image: {reference: null}\n"))
+    assert told.suggestion is not None
+    assert told.suggestion.endswith("overlay-1.yaml:1:9")
+    assert told.suggestion.startswith("reference is taken away at")
+
+
+def test_value_that_comes_back_is_not_missed(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, "nodes: null\n", "nodes: [{name: a}]\n").spec
+    assert [node.name for node in spec.nodes] == ["a"]
+
+
+def test_overlay_with_a_node_twice_or_none(tmp_path: Path) -> None:
+    """Merging by name would hide both."""
+    twice = only(problems(tmp_path, "nodes: [{name: spark-1}, {name: spark-1, ssh: x}]\n"))
+    assert twice.message == "two nodes have the name spark-1"
+    assert only(problems(tmp_path, "nodes: []\n")).message == "is empty"
+
+
+@pytest.mark.parametrize("path", ["memory.gpuFraction", "memory", "api.port", "engine.extraArgs"])
+def test_set_to_nothing_is_refused(tmp_path: Path, path: str) -> None:
+    """--set memory.gpuFraction=$UNSET must not silently mean the default; null does."""
+    told = only(problems(tmp_path, sets=(f"{path}=",)))
+    assert told.message == "has no value: nothing follows the ="
+    assert loaded(tmp_path, sets=("memory.gpuFraction=null",)).spec.memory.gpu_fraction is None
+
+
+@pytest.mark.parametrize(("value", "column"), [("[a, b", 17), ('[a, "b', 21)])
+def test_set_that_does_not_end_points_to_its_beginning(tmp_path: Path, value: str, column: int) -> None:
+    told = problems(tmp_path, sets=(f"api.servedNames={value}", "api.port=1"))[0]
+    assert "opened here and never closed" in told.message
+    assert told.place.column == column
+
+
+def test_last_line_without_its_end(tmp_path: Path) -> None:
+    """A bracket is opened on the last line, and no line break follows."""
+    told = only(problems(tmp_path, base=MINIMAL.replace("[model]\n", "[model")))
+    assert "opened here and never closed" in told.message
+    assert (told.place.line, told.place.column) == (16, 16)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    """What was meant, when a file there has nearly that name; nothing about new specs for an overlay."""
+    path = write(tmp_path, MINIMAL)
+    with pytest.raises(SpecError) as caught:
+        load([tmp_path / "sepc.yaml"])
+    assert caught.value.remedy == f"did you mean {path}?"
+    with pytest.raises(SpecError) as caught:
+        load([path, tmp_path / "production.yaml"])
+    assert caught.value.remedy is None
