@@ -47,31 +47,30 @@ def apply_spec(
 ) -> int:
     """Converge, remember what was applied and what served, and tell."""
     from sparkop.cli.interrupts import stop_on_interrupt
-    from sparkop.reconcile.converge import converge
     from sparkop.reconcile.nodes import writable_nodes
-    from sparkop.reconcile.ready_specs import remember_ready
-    from sparkop.views.plan import ask_approval, show_left
-    from sparkop.views.progress import progress_listener
-    from sparkop.views.status import show_applied
 
-    refuse_unsafe(loaded)
-    approve: Approve | None = None if yes else ask_approval
-    with (
-        stop_on_interrupt() as stop,
-        writable_nodes(loaded.spec) as hosts,
-        progress_listener() as emit,
-    ):
+    # The nodes connect while the rest is imported.
+    with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts:
+        refuse_unsafe(loaded)
+        from sparkop.reconcile.converge import converge
+        from sparkop.reconcile.ready_specs import remember_ready
+        from sparkop.views.plan import ask_approval, show_left
+        from sparkop.views.progress import progress_listener
+        from sparkop.views.status import show_applied
+
+        approve: Approve | None = None if yes else ask_approval
         with _memory_may_fail("later commands need the spec named"):
             _remember(loaded.spec, choice)
-        result = converge(
-            loaded.spec,
-            hosts,
-            emit=emit,
-            stop=stop,
-            approve=approve,
-            confirm_trip=after_trip,
-            adopt=adopt,
-        )
+        with progress_listener() as emit:
+            result = converge(
+                loaded.spec,
+                hosts,
+                emit=emit,
+                stop=stop,
+                approve=approve,
+                confirm_trip=after_trip,
+                adopt=adopt,
+            )
         if result.interrupted:
             show_left(result.left)
     with _memory_may_fail("rollback will not find this spec"):

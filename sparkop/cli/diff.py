@@ -23,11 +23,11 @@ def command(
     """
     import time
 
-    loaded, _ = reach_spec(spec, overlays, sets)
-    refuse_unsafe(loaded)
     from sparkop.reconcile.nodes import readable_nodes
 
+    loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:  # they connect while the rest is imported
+        refuse_unsafe(loaded)
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
         from sparkop.reconcile.refuse import refuse

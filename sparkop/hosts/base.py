@@ -14,6 +14,9 @@ from sparkop.hosts.streams import Stream
 Json = Any
 """A JSON value."""
 
+VERSION = 1
+"""Version of request and document. A probe answers in the version that it was asked in."""
+
 
 @dataclass(frozen=True)
 class Fence:

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkop.errors import UnreachableError
+from sparkop.hosts.base import VERSION
 from sparkop.hosts.typed import NotOfTypeError, decode
-
-VERSION = 1
-"""Version of request and document. A probe answers in the version that it was asked in."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,9 @@ from typing import Any
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts import http
-from sparkop.hosts.base import Fence, HttpResponse, Json
+from sparkop.hosts.base import VERSION, Fence, HttpResponse, Json
 from sparkop.hosts.channels import SocketLike
 from sparkop.hosts.docker_engine import EngineContainers
-from sparkop.hosts.document import VERSION
 from sparkop.hosts.programs import (
     Program,
     act_program,

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkop.hosts.document import VERSION
+from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
 from sparkop.node.probe import HASHES

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sparkop.errors import UnreachableError
-from sparkop.hosts.document import VERSION, Document, parse_document
+from sparkop.hosts.base import VERSION
+from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.rails import rails, select_fabric
 
 EMPTY = {"version": VERSION, "nonce": "n"}
