@@ -108,12 +108,16 @@ def reach_spec(
     if lab is None:
         return loaded, choice
     from sparkop.lab.enter import inside, join
-    from sparkop.lab.overlay import overlay_path
+    from sparkop.lab.overlay import image_reference, overlay_path
 
     if inside() != lab:
         join(lab)
-    overlay = overlay_path(lab, loaded.spec.image.reference)
-    return _load(replace(choice, overlays=(overlay, *choice.overlays), how=None)), choice
+    named = loaded.spec.image.reference
+    under = replace(choice, overlays=(overlay_path(lab, named), *choice.overlays), how=None)
+    resolved = image_reference(lab, named)
+    if resolved is not None:  # above all: it may be an overlay of the user's that names the lab's image
+        under = replace(under, sets=(*choice.sets, f"image.reference={resolved}"))
+    return _load(under), choice
 
 
 def refuse_unsafe(loaded: LoadedSpec) -> None:
