@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.observe import Reading, observe, worth_asking
 from sparkop.resources.base import Clock, Resource
@@ -137,7 +138,7 @@ class Eye:
                 if response.status != 200:
                     return None
                 text = response.read().decode("utf-8", "replace")
-        except OSError:
+        except (SparkopError, OSError):
             return None
         return Counters(
             generated=sum_of(names.generation_tokens, text),
@@ -157,10 +158,10 @@ def _traffic(before: Life, now: Counters | None) -> bool:
 
 def _ask(desired: Desired, head: ReadableHost, part: float, monotonic: Callable[[], float]) -> EndpointState:
     """One generation; whatever goes wrong on the way is no answer of the engine."""
-    question = question_of(desired, read_key(desired, head))
     try:
+        question = question_of(desired, read_key(desired, head))
         return ask_once(head, replace(question, deadline=question.deadline * part), monotonic)
-    except OSError as error:
+    except (SparkopError, OSError) as error:
         return EndpointState(Serving.BUSY, f"could not be asked: {error}")
 
 

@@ -12,6 +12,7 @@ from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.watch import once
+from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.watching import Watching, entries, serving
 
@@ -106,6 +107,23 @@ def test_a_silent_api_gets_five_minutes() -> None:
     watching.minutes(4)
     assert cluster.started == GROUP
     assert "silent" in entries(cluster, "start")[-1]["why"]
+
+
+def test_a_connection_that_breaks_under_the_canary_is_no_fault_of_the_group() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+
+    def broken(*_: Any) -> Any:
+        raise UnreachableError("the connection broke", node="spark-1")
+
+    node, _ = cluster.rank(0)
+    service = node.services[8000]
+    node.services[8000] = broken
+    watching.minutes(15)
+    assert cluster.started == []
+    node.services[8000] = service
+    watching.minutes(2)
+    assert watching.watch.eye.life.verdict is Verdict.SERVING
 
 
 def test_another_key_restarts_nothing() -> None:
