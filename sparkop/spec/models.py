@@ -54,8 +54,8 @@ class WeightsSpec(SpecModel):
     )
     required: tuple[str, ...] = Field(
         default=(),
-        description="Files that must be there before a rank starts, relative to the checkpoint; a "
-        "folder ends in a slash.",
+        description="Files that the repository must have, or nothing is fetched; relative to the "
+        "checkpoint. A folder ends in a slash. Every file is verified before a rank starts.",
     )
     keep_parts: bool = Field(
         default=False,
@@ -75,8 +75,9 @@ class WeightsSpec(SpecModel):
     )
     free_space: ByteSize | None = Field(
         default=None,
-        description="Free space that the download needs on the node that downloads.",
-        json_schema_extra=about(unit="bytes", default="what is still to be fetched, and 5 %"),
+        description="Free space that the download needs on the node that downloads, less what is there "
+        "already.",
+        json_schema_extra=about(unit="bytes", default="what is still to be fetched"),
     )
     endpoint: str | None = Field(
         default=None,
