@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Document, Weights
+from sparkop.hosts.document import Disk, Document, Weights
 from sparkop.node.transfer.files import File
 from sparkop.resources import hub
 from sparkop.resources.base import Context, Difference
@@ -174,9 +174,10 @@ class _Plan:
         node, weights = self._desired.nodes[name], self._found[name]
         needed = bytes_to_come(self._checkpoint.files, weights)
         cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
-        full = self._no_room(
-            node, self._observed.documents[name], self._with_reserve(action, weights, needed)
-        )
+        document = self._observed.documents[name]
+        full = self._no_room(node, document, needed)
+        if full is None and action is Action.DOWNLOAD and needed:
+            full = self._below_free_space(node, document, weights)
         if full is not None:
             self.blockers.append(full)
             return
@@ -196,17 +197,8 @@ class _Plan:
         commit = (checkpoint.revision or "")[:12]
         return f"{len(checkpoint.files)} files, {human_bytes(checkpoint.size)}, of {commit}, verified"
 
-    def _with_reserve(self, action: Action, weights: Weights, needed: int) -> int:
-        """What a download needs when the spec asks for more than the files' own size."""
-        asked = self._desired.spec.weights.free_space
-        if action is not Action.DOWNLOAD or asked is None or not needed:
-            return needed
-        return max(needed, asked - weights.bytes)
-
     def _no_room(self, node: DesiredNode, document: Document, needed: int) -> Blocker | None:
-        spec = self._desired.spec
-        place = shown_directory(spec, spec.nodes[node.index], self._checkpoint.revision or "")
-        disk = (document.disk or {}).get(place)
+        disk = self._disk(node, document)
         if disk is None or not needed:
             return None  # the node looks again before it starts
         needed -= _in_staging(document)
@@ -221,6 +213,27 @@ class _Plan:
             Cause("disk", f"{short} at {disk.path}", f"{wanted} still to come"),
             f"make room on {node.name}, or set weights.path to a larger disk",
         )
+
+    def _below_free_space(self, node: DesiredNode, document: Document, weights: Weights) -> Blocker | None:
+        """Less room than the spec asks for before a download begins; what it has fetched counts as room."""
+        asked, disk = self._desired.spec.weights.free_space, self._disk(node, document)
+        if asked is None or disk is None or disk.free + weights.bytes >= asked:
+            return None
+        return Blocker(
+            node.name,
+            KIND,
+            Cause(
+                "disk",
+                f"{human_bytes(disk.free)} free at {disk.path}",
+                f"{human_bytes(asked - weights.bytes)} free",
+            ),
+            f"make room on {node.name}, set weights.path to a larger disk, or lower weights.freeSpace",
+        )
+
+    def _disk(self, node: DesiredNode, document: Document) -> Disk | None:
+        spec = self._desired.spec
+        place = shown_directory(spec, spec.nodes[node.index], self._checkpoint.revision or "")
+        return (document.disk or {}).get(place)
 
 
 def bytes_to_come(files: tuple[File, ...], weights: Weights) -> int:

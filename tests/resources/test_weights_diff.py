@@ -157,7 +157,8 @@ def test_a_download_needs_the_room_that_the_spec_asks_for_less_what_is_there() -
     """freeSpace counts before a download begins; one that goes on must not ask for it again."""
     asked: dict[str, Any] = {"freeSpace": "10 GiB"}
     short = compare({"n1": NONE, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)
-    assert [(b.node, b.cause.desired) for b in short.blockers] == [("n1", "10.0 GiB still to come")]
+    assert [(b.node, b.cause.desired) for b in short.blockers] == [("n1", "10.0 GiB free")]
+    assert "weights.freeSpace" in short.blockers[0].remedy
     assert lines(compare({"n1": HALF, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)) == [
         "download n1"
     ]
