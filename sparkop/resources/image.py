@@ -88,7 +88,7 @@ def _not_built(spec: ClusterSpec, node: str, cause: Cause) -> Blocker:
         node,
         KIND,
         cause,
-        f"on {node}: docker build --build-arg BASE_IMAGE={build.base} -t {build.tag} {build.context}",
+        f"on {node}: docker build --build-arg BASE={build.base} -t {build.tag} {build.context}",
     )
 
 
