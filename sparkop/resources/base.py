@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import Fence, Host, Json
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Blocker, Operation, Unknown
@@ -88,8 +89,16 @@ class Context:
         return self.hosts[node]
 
     def fence(self, node: str) -> Fence:
-        """The proof to write to the node."""
-        return self.fences[node]
+        """The proof to write to the node. Raises BlockedError where the lease was not taken: a full disk."""
+        fence = self.fences.get(node)
+        if fence is None:
+            raise BlockedError(
+                "nothing may be written here, and another node needs it",
+                node=node,
+                cause="its disk is full, or its state folder is another cluster's",
+                remedy="sparkop diff says what is wrong with it",
+            )
+        return fence
 
     def of(self, operation: Operation) -> Context:
         """The same, for events about this operation."""

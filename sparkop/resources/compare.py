@@ -12,6 +12,8 @@ MIB = 1 << 20
 def unread(document: Document, section: str, node: str, kind: str) -> Unknown:
     """The section of a node's document that ``kind`` needs could not be read."""
     reason = document.error(section) or f"{section} is missing from the node's answer"
+    if section == "docker":
+        reason = f"Docker did not answer: {reason.partition(': ')[2] or reason}"
     return Unknown(node=node, reason=reason, resource=kind)
 
 
