@@ -36,6 +36,7 @@ from sparkop.resources.operations import Action
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import Later
+from sparkop.resources.threads import AnyOf
 from sparkop.spec.models import ClusterSpec
 
 MOST_IN_A_ROW = 4
@@ -67,17 +68,6 @@ class Tick:
     def quiet(self) -> bool:
         """There was nothing that watch may do."""
         return not self.acted and self.trouble is None and not self.plan.operations
-
-
-class Either(threading.Event):
-    """Set when one of two events is."""
-
-    def __init__(self, one: threading.Event, other: threading.Event) -> None:
-        super().__init__()
-        self._both = (one, other)
-
-    def is_set(self) -> bool:
-        return any(each.is_set() for each in self._both)
 
 
 class Watch:
@@ -204,7 +194,7 @@ class Watch:
                 hosts=self.hosts,
                 fences=held.fences,
                 emit=self.listen,
-                stop=Either(self.stop, held.wanted),
+                stop=AnyOf(self.stop, held.wanted, held.lost),
                 clock=self.clock,
             )
             self.write(context, due)
@@ -290,6 +280,7 @@ class Watch:
         for entry in entries:
             try:
                 record(context, self.spec.head.name, entry)
+                self.say("remembered", kind=entry["event"], what=entry.get("what"))
             except LeaseHeldError:
                 raise
             except SparkopError as error:

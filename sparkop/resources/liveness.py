@@ -89,6 +89,8 @@ class Life:
     counters: Counters | None = None
     moved_at: float = 0.0
     """When the counters last moved, or when they were first read."""
+    told: str = ""
+    """What the last answer said."""
     last_bad: Serving | None = None
     bad: int = 0
     """Answers ``last_bad`` in a row; without a token, those since the counters last moved."""
@@ -164,6 +166,8 @@ def _counted(life: Life, seen: Seen) -> Life:
 
 def _answered(life: Life, seen: Seen) -> Life:
     answer = seen.answer
+    if answer is not None:
+        life = replace(life, told=answer.detail)
     if answer is not None and answer.serving in _AT_ONCE:
         return replace(life, bad=0, last_bad=None, unheard_since=None)
     if answer is not None:
@@ -184,8 +188,7 @@ def _verdict(life: Life, seen: Seen) -> tuple[Verdict, str]:
     answer = seen.answer
     if answer is not None and answer.serving in _AT_ONCE:
         return _AT_ONCE[answer.serving], answer.detail
-    detail = answer.detail if answer is not None else life.detail
-    bad = life.last_bad
+    bad, detail = life.last_bad, life.told
     if bad is None:
         early = Verdict.UNKNOWN if seen.served else Verdict.STARTING
         return (early if life.verdict is Verdict.UNKNOWN else life.verdict), life.detail

@@ -88,8 +88,9 @@ def test_a_night_of_faults(user: User, watcher: Watcher) -> None:
 
     user.sparkop("lab", "break", "cable", "spark-2", check=0)
     at = watcher.until(lambda e: e["event"] == "fault" and "fabric@spark-2" in e["what"], 30, at)
+    at = watcher.until(lambda e: e["event"] == "remembered" and e["kind"] == "fault", 30, at)
     user.sparkop("lab", "mend", "cable", "spark-2", check=0)
-    at = watcher.until(lambda e: e["event"] == "mended", 30, at)
+    at = watcher.until(lambda e: e["event"] == "remembered" and e["kind"] == "mended", 30, at)
 
     user.sparkop("stop", STANDIN, "--yes", check=0)
     at = watcher.until(lambda e: e["event"] == "held", 30, at)
@@ -101,6 +102,7 @@ def test_a_night_of_faults(user: User, watcher: Watcher) -> None:
     told = [event["event"] for event in user.sparkop("events", STANDIN, "-o", "json", check=0).json]
     assert told.count("restart") >= 4
     assert "fault" in told
+    assert "mended" in told
 
 
 def test_a_node_that_loses_power_is_brought_in_again(user: User, watcher: Watcher) -> None:

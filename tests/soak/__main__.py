@@ -41,7 +41,7 @@ class Trouble:
 
     def over(self, event: Event) -> bool:
         if self.mend:
-            return event["event"] == "mended"
+            return event["event"] == "remembered" and event["kind"] == "mended"
         if self.restarts:
             return event["event"] == "serving"
         return event["event"] == "start-done" and event["resource"].startswith("memguard")
@@ -94,6 +94,7 @@ def soak(user: User, minutes: float, chance: random.Random) -> list[str]:
             at = watcher.until(trouble.detected, trouble.seconds, at)
             detect.append(time.monotonic() - began)
             if trouble.mend:
+                at = watcher.until(lambda event: event["event"] == "remembered", trouble.seconds, at)
                 user.sparkop("lab", "mend", trouble.fault, trouble.node, check=0)
             watcher.until(trouble.over, trouble.seconds, at)
             repair.append(time.monotonic() - began)
