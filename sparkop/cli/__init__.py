@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("sparkop.cli.watch:command", "Heal the cluster by itself, until you stop it."),
     "events": ("sparkop.cli.events:command", "Show what happened to the cluster, and why."),
     "status": ("sparkop.cli.status:command", "Show nodes, ranks, guard, memory and the API."),
+    "memory": ("sparkop.cli.memory:command", "Show every node's memory, page cache, phase and floors, live."),
     "logs": ("sparkop.cli.logs:command", "Show the ranks' logs."),
     "stop": ("sparkop.cli.stop:command", "Stop serving, and remember that a human wanted it so."),
     "rollback": ("sparkop.cli.rollback:command", "Go back to the last spec that was ready."),

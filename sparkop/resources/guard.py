@@ -40,6 +40,7 @@ def guard_container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpe
 
     * the host's pid namespace: it holds process 1 of each rank by a pidfd, and kills without Docker
     * IPC_LOCK and no memlock limit: none of its pages is ever waited for
+    * SYS_NICE: realtime priority, so that it looks on time also when every core is busy
     * an OOM score of -900: the kernel's own killer takes others first
     * Docker's socket: to know which containers are ranks, and to kill where the kernel does not let it
     * the checkpoint, read-only: to give its page cache back while a rank loads
@@ -77,7 +78,7 @@ def guard_container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpe
         options=ContainerOptions(
             network="none",
             pid="host",
-            capabilities=("IPC_LOCK",),
+            capabilities=("IPC_LOCK", "SYS_NICE"),
             ulimits={"memlock": -1},
             restart="always",
             read_only_root=True,

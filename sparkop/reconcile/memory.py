@@ -1,0 +1,131 @@
+"""Memory of every node as it is now: the probe's figures beside the guard's heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparkop.engines.paths import state_directory
+from sparkop.errors import SparkopError
+from sparkop.hosts.base import ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.resources.guard import guard_name
+from sparkop.resources.memguard import HEARTBEAT, SILENT, silence
+from sparkop.resources.threads import side_by_side
+from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
+
+
+@dataclass(frozen=True)
+class ContainerMemory:
+    """Resident bytes of a container's processes; what the GPU holds for them is not among it."""
+
+    name: str
+    resident: int
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """One node. Bytes; None: not known."""
+
+    node: str
+    soft_floor: int
+    action_floor: int
+    hard_floor: int
+    reason: str = ""
+    """Why the node could not be read."""
+    total: int | None = None
+    available: int | None = None
+    free: int | None = None
+    cached: int | None = None
+    guard: str = "unknown"
+    """``guarding``, ``off``, ``missing``, ``silent``, or the state of its container."""
+    phase: str = ""
+    """``gate`` (no rank runs), ``loading``, ``serving``; by the guard."""
+    lowest: int | None = None
+    """The least that the guard has seen since its start."""
+    large_blocks: int | None = None
+    """Free in blocks of 2 MiB and more: little beside ``free`` means that memory is fragmented."""
+    containers: tuple[ContainerMemory, ...] = ()
+    samples: tuple[int, ...] = ()
+    """The lowest MemAvailable of each step, oldest first."""
+    step: float = 2.0
+
+    @property
+    def under(self) -> str:
+        """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty."""
+        floors = (("hard", self.hard_floor), ("action", self.action_floor), ("soft", self.soft_floor))
+        return next((n for n, f in floors if self.available is not None and self.available < f), "")
+
+
+def read_memory(
+    spec: ClusterSpec, hosts: Mapping[str, ReadableHost], timeout: float = 10.0
+) -> list[NodeMemory]:
+    """All nodes, in parallel, with a small probe. A node that does not answer is unknown."""
+
+    def one(node: NodeSpec) -> NodeMemory:
+        request = {
+            "cluster": spec.name,
+            "state": state_directory(spec, node),
+            "containers": [guard_name(spec.name)],
+        }
+        try:
+            return memory_of(
+                spec, node.name, parse_document(hosts[node.name].probe(request, timeout=timeout))
+            )
+        except SparkopError as error:
+            return _blank(spec, node.name, error.message + (f": {error.cause}" if error.cause else ""))
+
+    return list(side_by_side(one, spec.nodes, "memory"))
+
+
+def memory_of(spec: ClusterSpec, node: str, document: Document) -> NodeMemory:
+    """Pure."""
+    blank = _blank(spec, node, document.error("memory") or "")
+    memory = document.memory
+    beat = (document.state or {}).get(HEARTBEAT)
+    beat = beat if isinstance(beat, dict) else {}
+    state = _guard(spec, document)
+    live = beat if state == "guarding" else {}
+    samples = live.get("samples")
+    return replace(
+        blank,
+        total=memory.total if memory else None,
+        available=memory.available if memory else None,
+        free=memory.free if memory else None,
+        cached=memory.cached if memory else None,
+        guard=state,
+        phase=str(live.get("phase") or ""),
+        lowest=_number(live.get("lowest")),
+        large_blocks=_number(live.get("large_blocks")),
+        containers=_containers(live.get("containers")),
+        samples=tuple(each << 20 for each in samples if isinstance(each, int))
+        if isinstance(samples, list)
+        else (),
+    )
+
+
+def _blank(spec: ClusterSpec, node: str, reason: str) -> NodeMemory:
+    guard = spec.memory.guard
+    return NodeMemory(node, int(guard.soft_floor), int(guard.action_floor), int(guard.hard_floor), reason)
+
+
+def _guard(spec: ClusterSpec, document: Document) -> str:
+    if document.docker is None:
+        return "unknown"
+    found = document.container(guard_name(spec.name))
+    if found is None:
+        return "missing" if spec.memory.guard.enabled else "off"
+    if not found.running:
+        return found.state
+    return "silent" if silence(found, document) > SILENT else "guarding"
+
+
+def _containers(found: Any) -> tuple[ContainerMemory, ...]:
+    named = [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+    return tuple(ContainerMemory(str(c.get("name")), _number(c.get("rss")) or 0) for c in named)
+
+
+def _number(found: Any) -> int | None:
+    return int(found) if isinstance(found, int | float) else None
