@@ -15,11 +15,13 @@ class Plan:
     unknown: tuple[Unknown, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     warnings: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    """Why operations were left out for now (``restrain``), in words."""
 
     @property
     def converged(self) -> bool:
         """Nothing to do, nothing unknown, nothing in the way."""
-        return not (self.operations or self.unknown or self.blockers)
+        return not (self.operations or self.unknown or self.blockers or self.held)
 
     @property
     def stops_serving(self) -> bool:

@@ -36,7 +36,7 @@ FRESH = 60.0
 
 
 def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
-    """The part of the plan that may be carried out now; what is held back is told by warnings and blockers.
+    """The part of the plan that may be carried out now; what is left out is told by ``held`` and blockers.
 
     For ``watch``: nothing while a human wants it stopped; no restart before its pause is over, and none
     after the last; no waiting for a group that has served already (``watch`` looks again anyway); nothing on
@@ -85,11 +85,11 @@ def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
 
 def _prepared(plan: Plan, text: str) -> Plan:
     """All but the group: its guard and its files are mended meanwhile."""
-    return replace(plan.preparation, warnings=(*plan.warnings, *([text] if text else [])))
+    return replace(plan.preparation, held=(text,) if text else ())
 
 
 def _held(plan: Plan, text: str) -> Plan:
-    return replace(plan, operations=(), warnings=(*plan.warnings, text))
+    return replace(plan, operations=(), held=(text,))
 
 
 def _without_idle_wait(plan: Plan, history: History) -> Plan:

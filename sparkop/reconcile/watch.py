@@ -35,8 +35,7 @@ from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import Later
-from sparkop.resources.threads import AnyOf
+from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec
 
 MOST_IN_A_ROW = 4
@@ -317,7 +316,11 @@ class Watch:
             )
         warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
         for name, text in warnings.items():
-            self._state(name, _steady(text), event="held" if "left alone" in text else "note", text=text)
+            self._state(name, text, event="note", text=text)
+        for text in plan.held:
+            self._state("held", _steady(text), event="held", text=text)
+        if not plan.held:
+            self.told.pop("held", None)
         for name in [n for n in self.told if n.startswith(("fault ", "warning "))]:
             if name not in faults and name not in warnings:
                 del self.told[name]
@@ -370,6 +373,8 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
                 watch.clock.sleep(1.0)
             continue
         remains(tick.plan)
+        if tick.plan.held and not tick.reading.history.intent.stopped:
+            raise BlockedError(tick.plan.held[0], remedy="sparkop apply does not wait")
         return tick
     raise BlockedError(
         f"{most} steps in a row did not converge", remedy="sparkop events and sparkop diff tell what changes"

@@ -33,7 +33,7 @@ class Rhythm:
     period: float = 10.0
     canary: float = 30.0
     """Between two generations of a group that serves."""
-    canary_with_traffic: float = 300.0
+    canary_with_traffic: float = 60.0
     metrics: float = 5.0
     """The longest that /metrics may take."""
     outside: float = 900.0

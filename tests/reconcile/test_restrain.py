@@ -80,7 +80,8 @@ def test_other_numbers_have_their_own_budget() -> None:
 def test_a_human_stop_holds_everything() -> None:
     plan = restrain(GROUP, replace(after(), intent=Intent(True, "ada", NOW)), WATCH, NOW)
     assert plan.operations == ()
-    assert "stopped by ada" in plan.warnings[0]
+    assert "stopped by ada" in plan.held[0]
+    assert not plan.converged
 
 
 def test_old_readings_are_not_acted_on() -> None:

@@ -312,6 +312,10 @@ def test_once_heals_and_says_what_remains() -> None:
     node.exit(container.spec.name, 0)
     once(Watching(cluster, steps_aside=False).watch)
     assert cluster.started == GROUP
+    node.exit(container.spec.name, 0)
+    with pytest.raises(BlockedError, match="restart 2 waits"):
+        once(Watching(cluster, steps_aside=False).watch)
+    cluster.apply()
     cluster.node("spark-2").answer = Answer.SILENT
     with pytest.raises(UnreachableError):
         once(Watching(cluster, steps_aside=False).watch)

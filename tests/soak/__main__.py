@@ -52,7 +52,7 @@ TROUBLES = (
     Trouble("kill-rank", "spark-2"),
     Trouble("exit-zero", "spark-2"),
     Trouble("kill-launcher", "spark-1"),
-    Trouble("degenerate", "spark-1", seconds=90),
+    Trouble("degenerate", "spark-1", seconds=150),
     Trouble("kill-guard", "spark-2", restarts=False),
     Trouble("cable", "spark-2", restarts=False, mend=True),
 )
