@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sparkop.spec.import_recipe import Imported, Unmapped
     from sparkop.spec.models import ClusterSpec
 
+_LARGEST = 256 * 1024
+"""Bytes of a file of variables; those of the recipes have some thousands."""
+
 
 @click.command("import")
 @click.argument("env_file", metavar="[FILE]", required=False, type=click.Path(dir_okay=False, path_type=Path))
@@ -88,9 +91,18 @@ def command(
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} can't be read: {error}") from None
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"{path}:{line}: byte 0x{content[error.start]:02x} is no UTF-8"
+        raise UsageError(message, remedy="save the file as UTF-8") from None
+    if len(content) > _LARGEST or "\0" in text:
+        raise UsageError(f"{path} is no file of variables: it is too long, or binary")
+    return text
 
 
 def _write(path: Path, text: str) -> None:

@@ -49,12 +49,23 @@ def command(
         click.echo(text, nl=False)
     else:
         _write(target, text)
+    _tell_refusals(text)
     where = target or "spec.yaml"
     click.echo(f"Next: sparkop validate {where}, then sparkop diff {where} (reads only).", err=True)
     if not detect:
         click.echo(
             "No node was asked; addresses and devices are found at apply, or now with --detect.", err=True
         )
+
+
+def _tell_refusals(text: str) -> None:
+    """What rules say of the recipe on these machines, such as one node where its weights need two."""
+    from sparkop.engines.rules import check
+    from sparkop.spec.load import load_text
+
+    for finding in check(load_text(text).spec):
+        if finding.refuses:
+            click.echo(f"will be refused: {finding.message} [{finding.rule.id}]", err=True)
 
 
 def _complete(

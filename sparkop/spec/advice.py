@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from sparkop.spec.fields import every_field
 from sparkop.spec.tree import Node, Path, Scalar, show_path
@@ -30,18 +32,42 @@ def other_word(key: str, keys: Sequence[str]) -> str | None:
     return f"did you mean {meant}?" if meant in keys else None
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A field by the names that people write: its key, the recipes' variables, the engines' flags."""
+
+    key: str
+    path: Path
+    variables: frozenset[str]
+    flags: frozenset[str]
+
+
+@cache
+def _known() -> tuple[_Known, ...]:
+    """A file that is no spec asks for thousands of keys: the models are walked once."""
+    return tuple(
+        _Known(
+            field.key,
+            field.path,
+            frozenset(re.split(r"[:;,\s]+", field.about("recipe") or "")),
+            frozenset(re.split(r"[,\s]+", field.about("flag") or "")),
+        )
+        for field in every_field()
+    )
+
+
 def elsewhere(key: str, path: Path) -> str | None:
     """The key stands in another section, or is a variable of a recipe."""
-    for field in every_field():
-        names = re.split(r"[:;,\s]+", field.about("recipe") or "")
-        if key.isupper() and key in names:
+    for field in _known() if key.isupper() else ():
+        if key in field.variables:
             return f"the recipe's {key} is {show_path(field.path)} here"
-    for field in every_field():
-        if field.key == key and field.path[:-1] != tuple(step for step in path[:-1] if isinstance(step, str)):
+    section = tuple(step for step in path[:-1] if isinstance(step, str))
+    for field in _known():
+        if field.key == key and field.path[:-1] != section:
             return f"did you mean {show_path(field.path)}?"
     flag = "--" + re.sub(r"[_-]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key.lstrip("-"))).lower()
-    for field in every_field():
-        if flag in re.split(r"[,\s]+", field.about("flag") or ""):
+    for field in _known():
+        if flag in field.flags:
             return f"the flag {flag} is {show_path(field.path)} here"
     return None
 

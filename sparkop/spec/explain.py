@@ -20,6 +20,7 @@ from sparkop.spec.fields import (
     models_of,
     root_model,
 )
+from sparkop.spec.problems import printable
 from sparkop.spec.quantities import ByteSize, Duration
 from sparkop.spec.suggest import nearest
 from sparkop.spec.tree import show_path
@@ -30,13 +31,10 @@ def explain(word: str | None, *, width: int = 96) -> str:
 
     Raises UsageError for what is none of these.
     """
-    if not word:
+    if not (word or "").strip("."):
         return "\n".join(_model(Field((), root_model()), root_model(), width)) + "\n"
-    fields = find(word)
-    texts = []
-    for field in fields:
-        texts.append("\n".join(_field(field, width)))
-    return "\n\n".join(texts) + "\n"
+    texts = ["\n".join(_field(field, width)) for field in find(word or "")]
+    return "\n\n".join(dict.fromkeys(texts)) + "\n"
 
 
 def find(word: str) -> tuple[Field, ...]:
@@ -51,12 +49,12 @@ def find(word: str) -> tuple[Field, ...]:
         for field in _unique(every_field())
         if field.key == word
         or word in re.split(r"[:;,\s]+", field.about("recipe") or "")
-        or word in re.split(r"[,\s]+", field.about("flag") or "")
+        or {word, f"--{word}"} & set(re.split(r"[,\s]+", field.about("flag") or ""))
         or word in re.split(r"[,\s]+", field.about("variable") or "")
     )
     if named:
         return named
-    raise UsageError(f"the spec has no {word}", remedy=_advice(path))
+    raise UsageError(f"the spec has no {printable(word)}", remedy=_advice(path))
 
 
 def _at(path: Sequence[str | int]) -> tuple[Field, ...]:

@@ -11,7 +11,9 @@ from sparkop.errors import UsageError
 from sparkop.spec.edit import edit
 from sparkop.spec.load import LoadedSpec, load_text
 from sparkop.spec.nodes import SshSpec, parse_ssh
+from sparkop.spec.problems import printable
 from sparkop.spec.recipes import recipe_text
+from sparkop.spec.secrets import mask_line, spans
 from sparkop.spec.show import yaml_scalar
 from sparkop.spec.tree import Path, SequenceNode, leaves
 
@@ -65,7 +67,8 @@ def _check(target: str, before: Sequence[str]) -> None:
     try:
         parsed = parse_ssh(target)
     except ValueError as error:
-        raise UsageError(f"'{target}' {error}") from None
+        shown = mask_line(printable(target), spans(printable(target)), 0, 0)[0]
+        raise UsageError(f"'{shown}' {error}") from None
     for other in before:
         if parse_ssh(other) == parsed:
             where = "this machine" if parsed == "local" else _host(parsed)

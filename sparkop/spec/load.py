@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path as FilePath
 
@@ -15,7 +16,6 @@ from sparkop.spec.layers import apply_setting, merge, settings
 from sparkop.spec.messages import explain_errors
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError, Problem
-from sparkop.spec.suggest import nearest_name
 from sparkop.spec.traps import name_traps, number_traps
 from sparkop.spec.tree import (
     Found,
@@ -166,13 +166,14 @@ def _layer(path: FilePath, order: int) -> tuple[Node | None, list[Problem]]:
 
 
 def _other_file(path: FilePath, order: int) -> str | None:
+    """The file there with nearly that name."""
     try:
-        names = [each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml")]
+        there = {each.stem: each for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml")}
     except OSError:
-        names = []
-    meant = nearest_name(path.name, names) if path.name not in names else None
-    if meant is not None:
-        return f"did you mean {path.parent / meant}?"
+        there = {}
+    near = get_close_matches(path.stem, there, n=1, cutoff=0.7)
+    if near and there[near[0]] != path:
+        return f"did you mean {there[near[0]]}?"
     return "sparkop init writes a spec" if order == 0 else None
 
 

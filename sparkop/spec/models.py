@@ -81,8 +81,8 @@ class WeightsSpec(SpecModel):
     )
     endpoint: str | None = Field(
         default=None,
-        pattern=r"^https?://[^\s/]+[^\s]*$",
-        description="Address of the hub.",
+        pattern=r"^https?://[^\s/@]+(/[^\s]*)?$",
+        description="Address of the hub, without user and password.",
         json_schema_extra=about(default="HF_ENDPOINT, else the public hub"),
     )
 

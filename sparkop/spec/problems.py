@@ -45,7 +45,7 @@ class Problem:
             lines.append(f"    accepted: {self.accepted}")
         if self.suggestion:
             lines.append(f"    {self.suggestion}")
-        return "\n".join(map(_printable, lines))
+        return "\n".join(map(printable, lines))
 
     def without_secrets(self) -> Problem:
         """The same problem in words that quote no secret of its sources."""
@@ -68,17 +68,21 @@ class Problem:
         )
 
     def _excerpt(self) -> list[str]:
-        text = "".join(each if each.isprintable() else " " for each in self.place.text).rstrip()
-        if not text:
-            return []
+        line = self.place.text.rstrip()
         start, end = self.place.column - 1, max(self.place.end, self.place.column + 1) - 1
-        end = min(end, max(len(text), start + 1))
-        text, start, end = mask_line(text, line_spans(self.place), start, end)
-        if len(text) > _WIDEST:
-            cut = max(0, start - _WIDEST // 2)
-            text = ("..." if cut else "") + text[cut : cut + _WIDEST] + "..."
-            shift = cut - (3 if cut else 0)
-            start, end = start - shift, min(end - shift, len(text))
+        end = min(end, max(len(line), start + 1))
+        first, last = 0, len(line)
+        if last > _WIDEST:
+            first = max(0, start - _WIDEST // 2)
+            last = min(last, first + _WIDEST)
+        text = "".join(each if each.isprintable() else " " for each in line[first:last])
+        if not text.strip():
+            return []
+        secrets = line_spans(self.place, first, last)
+        text, start, end = mask_line(text, secrets, start - first, min(end, last) - first)
+        if len(line) > _WIDEST:
+            before = "..." if first else ""
+            text, start, end = f"{before}{text}...", start + len(before), end + len(before)
         number = str(self.place.line)
         return [f"  {number} | {text}", f"  {' ' * len(number)} | {' ' * start}{'^' * max(1, end - start)}"]
 
@@ -119,6 +123,6 @@ def _rest(count: int) -> list[str]:
     return [f"and {count} more"] if count > 0 else []
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Control and direction characters of a spec must not steer the terminal of who reads its errors."""
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)

@@ -7,6 +7,8 @@ or behind an alias: so secrets are found in the text, by the names before them, 
 from __future__ import annotations
 
 import re
+import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -46,16 +48,20 @@ def is_secret(path: Path) -> bool:
 
 def spans(line: str) -> list[Span]:
     """Where a line holds what may be a secret."""
-    found = [*_named(line)]
-    found += [each.span("password") for each in _IN_ADDRESS.finditer(line)]
-    found += [each.span() for each in _BY_LOOK.finditer(line)]
     joined: list[Span] = []
-    for start, end in sorted(found):
+    for start, end in sorted([*_named(line), *_known_by_itself(line)]):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         elif end > start:
             joined.append((start, end))
     return joined
+
+
+def _known_by_itself(text: str) -> list[Span]:
+    return [
+        *(each.span("password") for each in _IN_ADDRESS.finditer(text)),
+        *(each.span() for each in _BY_LOOK.finditer(text)),
+    ]
 
 
 def _named(line: str) -> Iterator[Span]:
@@ -125,25 +131,37 @@ def _lines(source: Source) -> dict[int, list[Span]]:
     return found
 
 
-def line_spans(place: Place) -> list[Span]:
-    """Where the line of a place holds what may be a secret."""
-    return _lines(place.source).get(place.line, [])
+def line_spans(place: Place, first: int, last: int) -> list[Span]:
+    """What may be a secret in the columns from ``first`` to ``last`` of a place's line, from ``first`` on."""
+    near = _overlapping(_lines(place.source).get(place.line, []), first, last)
+    return [(max(start, first) - first, min(end, last) - first) for start, end in near]
+
+
+def _overlapping(found: list[Span], first: int, last: int) -> list[Span]:
+    at = bisect_left(found, first, key=lambda span: span[1])
+    until = bisect_left(found, last, key=lambda span: span[0])
+    return [(start, end) for start, end in found[at:until] if end > first]
 
 
 def without_secrets(text: str, place: Place) -> str:
-    """A message about the value at ``place``, without the secrets of its lines."""
+    """A message about the value at ``place``, without what may be a secret there."""
+    lines = _lines(place.source)
     texts: set[str] = set()
-    number = place.line
-    while number in (lines := _lines(place.source)):
-        for start, end in lines[number]:
-            raw = place.source.lines[number - 1][start:end]
+    number, first, last = place.line, place.column - 1, place.end - 1
+    while near := _overlapping(lines.get(number, []), first, last):
+        line = place.source.lines[number - 1]
+        for start, end in near:
+            raw = line[start:end]
             for each in (raw, raw.strip("\"'"), raw.strip("[]{}\"' ")):
                 texts |= {each, each.replace("'", "''"), each[:_CUT]}
-        number += 1
+        if near[-1][1] < len(line.rstrip()):
+            break
+        # A value that goes on: in quotes, or as a block.
+        number, first, last = number + 1, 0, sys.maxsize
     for secret in sorted(texts, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, MASK)
-    return text
+    return mask_line(text, _known_by_itself(text), 0, 0)[0]
 
 
 def mask_line(text: str, found: Iterable[Span], start: int, end: int) -> tuple[str, int, int]:

@@ -195,3 +195,37 @@ def test_import_names_the_variable_of_a_bad_value(
     assert "api.keyFile: a path on a node begins with / or ~/" in err
     assert "made from the variable API_KEY_FILE (file)" in err
     assert "made from the variable PORT (shell)" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PORT=9000\nX=\xff\n", ".env:2: byte 0xff is no UTF-8"),
+        (b"PORT=9000\n" * 40_000, "too long, or binary"),
+        (b"PORT=9000\n\0", "too long, or binary"),
+    ],
+)
+def test_import_of_odd_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+) -> None:
+    """A device or a binary file ends in an error, with little of it in memory."""
+    path = tmp_path / "recipe.env"
+    path.write_bytes(content)
+    assert run(["import", str(path), "--recipe", "deepseek-v4.1-flash"]) == 64
+    assert said in capsys.readouterr().err
+    assert run(["import", "/dev/zero", "--recipe", "deepseek-v4.1-flash"]) == 64
+    assert run(["import", str(tmp_path / "none.env"), "--recipe", "deepseek-v4.1-flash"]) == 64
+    assert "Errno" not in capsys.readouterr().err
+
+
+def test_init_tells_what_will_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """One node for weights that need two: better told now than after the user filled the file in."""
+    assert run(["init", "--head", "local", "--recipe", "qwen3.8-flash-next"]) == 0
+    assert "will be refused: " in capsys.readouterr().err
+    assert run([*INIT, "--recipe", "qwen3.8-flash-next"]) == 0
+    assert "will be refused" not in capsys.readouterr().err
+
+
+def test_init_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--head", "you:AbCdEf-9@a", "--recipe", "qwen3.8-flash-next"]) == 64
+    assert "AbCdEf-9" not in capsys.readouterr().err

@@ -71,3 +71,13 @@ def test_the_whole_spec() -> None:
     text = explain(None)
     assert "apiVersion: sparkop/v1; required" in text
     assert "rules:" in text
+
+
+def test_odd_words() -> None:
+    """A flag without its hyphens; a dot alone; a free key, which both engines have, once; no raw escapes."""
+    assert explain("max-model-len") == explain("--max-model-len")
+    assert explain(".") == explain(None)
+    assert explain("engine.environment.FOO").count("engine.environment.FOO") == 1
+    with pytest.raises(UsageError) as caught:
+        explain("\x1b[31mx")
+    assert "\x1b" not in str(caught.value)

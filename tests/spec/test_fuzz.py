@@ -238,8 +238,10 @@ def test_any_setting(text: str) -> None:
         "name: 1" + "e9" * 4000,
         "# c\n" * 60_000,
         "nodes:\n" + "- {name: a, ssh: b}\n" * 3000,
+        "".join(f"token{number}: yes{number}\n" for number in range(9000)),
+        "engine: {environment: {" + ", ".join(f"HF_{number}_KEY: yes" for number in range(8000)) + "}}",
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_large_and_odd_texts_end_soon(text: str) -> None:
     assert _accepted(lambda: load_text(text)) is None

@@ -10,7 +10,7 @@ import pytest
 
 from sparkop.spec.problems import InvalidSpecError, Problem
 from sparkop.spec.secrets import MASK, mask_line, spans
-from tests.spec.samples import MINIMAL, problems
+from tests.spec.samples import MINIMAL, only, problems
 
 SECRET = "AbCdEf-9"
 """Short, and without a look of its own: known by its name or its place only."""
@@ -44,6 +44,8 @@ ELSEWHERE = [
     "engine: {extraArgs: [{--api-key: AbCdEf-9}]}",
     "engine: {extraArgs: [--api-key, AbCdEf-9, 1.5]}",
     "weights: {endpoint: 'ftp://user:AbCdEf-9@hub'}",
+    "weights: {endpoint: 'https://user:AbCdEf-9@hub'}",
+    'api: {key: "AbCdEf-9\n  AbCdEf-9"}',
     "nodes: [{name: spark-1, ssh: 'root:AbCdEf-9@spark-1'}]",
     "engine: {environment: {HF_TOKEN: &t AbCdEf-9}}\napi: {port: *t}",
 ]
@@ -73,6 +75,12 @@ def test_files(tmp_path: Path, overlay: str) -> None:
 )
 def test_settings(tmp_path: Path, setting: str) -> None:
     _no_secret(problems(tmp_path, sets=(setting,)))
+
+
+def test_short_password_in_an_address(tmp_path: Path) -> None:
+    told = str(only(problems(tmp_path, "weights: {endpoint: 'https://you:x7@hub/'}\n")))
+    assert "x7" not in told
+    assert f"https://you:{MASK}@hub/" in told
 
 
 @pytest.mark.parametrize("digits", ["0123456712345", "1234_5678_9012", "12e45678"])
