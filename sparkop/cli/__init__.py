@@ -119,7 +119,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _on_sigterm)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
         signal.signal(signal.SIGHUP, _on_sigterm)
-    sys.exit(int(run(sys.argv[1:] if argv is None else argv)))
+    code = int(run(sys.argv[1:] if argv is None else argv))
+    gc.freeze()  # else the interpreter looks for garbage once more while it ends, for as long
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparkop.clients.pi import PiPlan, agent_folder, connect, plan_connect, texts_of
-from sparkop.clients.pi_files import differences
-from sparkop.clients.profile import Profile, profile_of
 from sparkop.engines.paths import key_path
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
@@ -20,6 +17,9 @@ from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER, NodeSpec
+
+if TYPE_CHECKING:
+    from sparkop.clients.profile import Profile
 
 KIND = "clients"
 
@@ -40,6 +40,9 @@ class Clients:
     def prepare(self, spec: ClusterSpec) -> PiSeen | None:
         if "pi" not in spec.clients.connect:
             return None
+        from sparkop.clients.pi import agent_folder, plan_connect, texts_of
+        from sparkop.clients.pi_files import differences
+
         try:
             profile = _profile(spec)
             plan = plan_connect(profile, agent_folder())
@@ -64,10 +67,14 @@ class Clients:
         return Difference((Operation(action, CONTROLLER, f"{KIND}/pi", Cause(field, before, after + more)),))
 
     def perform(self, operation: Operation, context: Context) -> None:
-        plan: PiPlan = plan_connect(_profile(context.desired.spec), agent_folder())
+        from sparkop.clients.pi import agent_folder, connect, plan_connect
+
+        plan = plan_connect(_profile(context.desired.spec), agent_folder())
         for backup in connect(plan):
             context.log(f"as it was: {backup}")
 
 
 def _profile(spec: ClusterSpec) -> Profile:
+    from sparkop.clients.profile import profile_of
+
     return profile_of(spec, key_path(spec))

@@ -1,0 +1,72 @@
+"""What a cold command must not pay for: the causes of the speeds of tests/bench/tick.py, without a clock."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNUSED = (
+    "docker", "requests", "huggingface_hub", "httpx", "rich.progress", "rich.table", "sparkop.clients",
+    "sparkop.lab", "sparkop.views.doctor",
+)  # fmt: skip
+"""Modules that a diff with nothing to do needs none of."""
+
+ALL_OF_DIFF = f"""
+import sys
+import sparkop.cli.diff, sparkop.spec.load, sparkop.reconcile.nodes, sparkop.hosts.ssh
+import sparkop.reconcile.observe, sparkop.reconcile.reconcile, sparkop.reconcile.refuse, sparkop.views.plan
+from sparkop.engines import rules_budget, rules_common, rules_sglang, rules_vllm
+print(sorted(n for n in sys.modules if any(f"{{n}}.".startswith(f"{{u}}.") for u in {UNUSED!r})))
+"""
+
+WHEN_NODES_CONNECT = """
+import sys
+import sparkop.reconcile.nodes as nodes
+
+def connecting(spec):
+    late = ("sparkop.reconcile.observe", "sparkop.resources.registry", "sparkop.views.plan", "rich")
+    print("already imported:", [name for name in late if name in sys.modules])
+    sys.exit(0)
+
+nodes.readable_nodes = nodes.writable_nodes = connecting
+from sparkop import cli
+cli.run(sys.argv[1:])
+"""
+
+
+def python(program: str, *arguments: str) -> str:
+    """What a new process printed last."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_diff_imports_nothing_that_it_does_not_need() -> None:
+    assert python(ALL_OF_DIFF) == "[]"
+
+
+@pytest.mark.parametrize("command", ["diff", "apply"])
+def test_nodes_connect_before_the_rest_is_imported(command: str) -> None:
+    """A connection takes as long as these imports: one after the other, a cold diff takes a third longer."""
+    told = python(WHEN_NODES_CONNECT, command, "specs/qwen3.8-flash-next.yaml")
+    assert told == "already imported: []"
+
+
+def test_building_the_models_compiles_no_large_pattern() -> None:
+    r"""``\w{0,62}`` alone is 20 ms of every start: a bounded repetition copies all letters of Unicode."""
+    bounded = [
+        path.name for path in (ROOT / "sparkop/spec").glob("*.py") if r"\w" in _repeated(path.read_text())
+    ]
+    assert bounded == []
+
+
+def _repeated(text: str) -> str:
+    """The character classes of pydantic patterns that are repeated a bounded number of times."""
+    patterns = re.findall(r'pattern=r"(.*?)"', text)
+    return " ".join(part for pattern in patterns for part in re.findall(r"(\[[^\]]*\])\{", pattern))

@@ -1,0 +1,64 @@
+"""Connecting ahead: begun by ``connect``, waited for by the first use, told once when it fails."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import paramiko
+import pytest
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts import ssh
+from sparkop.hosts.connect import Target, connect
+
+
+class SilentLink:
+    """A link whose server opens no session."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.closed = threading.Event()
+
+    def open_session(self, **_: Any) -> None:
+        raise paramiko.SSHException("no session")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_the_first_use_gets_the_failure_and_does_not_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a node without power costs two connect timeouts."""
+    calls: list[str] = []
+
+    def unreachable(target: Target) -> None:
+        calls.append(target.name)
+        raise UnreachableError("No SSH connection.", node=target.name)
+
+    monkeypatch.setattr(ssh, "open_link", unreachable)
+    host = connect(Target("one", host="192.0.2.1"), writable=False)
+    with pytest.raises(UnreachableError, match="No SSH connection"):
+        host.probe({"sections": []})
+    assert calls == ["one"]
+    with pytest.raises(UnreachableError):
+        host.probe({"sections": []})
+    assert calls == ["one", "one"], "the next use tries anew"
+
+
+def test_it_begins_without_a_use_and_close_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, link = threading.Event(), threading.Event(), SilentLink()
+
+    def slow(_target: Target) -> SilentLink:
+        begun.set()
+        assert go_on.wait(10)
+        return link
+
+    monkeypatch.setattr(ssh, "open_link", slow)
+    host = connect(Target("one", host="192.0.2.1"), writable=False)
+    assert begun.wait(10)
+    host.close()
+    assert not link.closed.is_set()
+    go_on.set()
+    assert link.closed.wait(10), "a connection that nobody waits for any more is closed"
