@@ -122,7 +122,7 @@ class ImageSpec(SpecModel):
 
     reference: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9][\w.:/@-]*$",
+        pattern=r"^[a-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9_.:@-]+)*$",
         description="Image to pull, best by digest (name@sha256:...): then every node runs the same bytes.",
         json_schema_extra=about(recipe="A: IMG; B: IMAGE"),
     )
