@@ -1,5 +1,6 @@
 #!/bin/sh
 # All tests, on a clean clone: installs what they need, then lint, types, layers, unit tests, lab tests.
+#   usage: run.sh [pytest's arguments]     with arguments: only pytest, with them
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
@@ -13,8 +14,13 @@ step() {
     "$@"
 }
 
+if [ $# -gt 0 ]; then
+    step python -m pytest "$@"
+    exit
+fi
 step ruff check .
 step ruff format --check .
 step mypy
 step lint-imports
-step python -m pytest "$@"
+step python -m pytest -m "not lab and not vllm" -n 2 --dist loadfile
+step python -m pytest -m "lab or vllm"
