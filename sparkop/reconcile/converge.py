@@ -22,6 +22,7 @@ from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import AnyOf
 from sparkop.spec.models import ClusterSpec
 
 Approve = Callable[[Plan], bool]
@@ -145,7 +146,7 @@ class _Run:
                 hosts=self.hosts,
                 fences=held.fences,
                 emit=self.emit,
-                stop=self.stop,
+                stop=AnyOf(self.stop, held.lost),
                 clock=self.clock,
             )
             outcome = execute(part, context, self.resources)

@@ -23,6 +23,7 @@ from sparkop.resources.labels import ROLE_TRANSFER, ours
 from sparkop.resources.made import CONTAINER, IMAGE, PULLED, STATE, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import AnyOf
 from sparkop.resources.weights import KIND as WEIGHTS_KIND
 from sparkop.resources.weights_files import Checkpoint
 from sparkop.spec.models import ClusterSpec
@@ -105,13 +106,13 @@ def destroy(
     Raises LeaseHeldError; BlockedError when something can't be removed.
     """
     clock, holder = clock or RealClock(), holder or new_holder()
-    reading = observe(spec, hosts, canary=False, clock=clock, resources=resources)
+    reading = observe(spec, hosts, canary=False, render=False, clock=clock, resources=resources)
     stopped = Stopped(unknown=unanswered(reading))
     if any(operation.action is Action.REMOVE for operation in plan_stop(reading, holder, 0.0).operations):
         stopped = stop_serving(
             spec, hosts, emit=emit, stop=stop, holder=holder, clock=clock, resources=resources
         )
-        reading = observe(spec, hosts, canary=False, clock=clock, resources=resources)
+        reading = observe(spec, hosts, canary=False, render=False, clock=clock, resources=resources)
     removed = {name: list(names) for name, names in stopped.removed.items()}
     if stopped.interrupted:
         return Destroyed(_frozen(removed), stopped.unknown, interrupted=True)
@@ -142,7 +143,8 @@ def _remove(
     clock: Clock,
 ) -> bool:
     """Everything but the state folders, then those: the lease lies in them, so it has to come last."""
-    context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock)
+    either = AnyOf(stop, held.lost)
+    context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=either, clock=clock)
     folders = tuple(operation for operation in plan.operations if operation.resource == STATE)
     others = tuple(operation for operation in plan.operations if operation.resource != STATE)
     outcome = execute(Plan(others), context, [Made()])

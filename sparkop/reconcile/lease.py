@@ -12,9 +12,11 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import LeaseHeldError, SparkopError
@@ -22,6 +24,7 @@ from sparkop.hosts.base import Fence, Host, Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.base import Clock
 from sparkop.resources.events import Event, Listener, Phase
+from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
 
 HEARTBEAT = 5.0
@@ -30,6 +33,8 @@ EXPIRY = 30.0
 """Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
 YIELD_DEADLINE = 60.0
 """Seconds that a watch gets to finish what it does and to yield."""
+RELEASE_DEADLINE = 15.0
+"""Seconds that a node gets to take the lease back; where that fails it expires."""
 LOOK_EVERY = 1.0
 FILE = "lease.json"
 YIELDS = "watch"
@@ -99,31 +104,39 @@ class Held:
         self.wanted = threading.Event()
         """Somebody asked us to yield."""
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="lease")
+        self._hearts: list[Later[None]] = []
 
     def start(self) -> None:
-        """Begin to renew."""
-        self._thread.start()
+        """Begin to renew: one heart a node, so that a node which does not answer holds up no other."""
+        self._hearts = [Later(partial(self._beat, name), f"lease-{name}") for name in self.fences]
 
     def renew(self) -> None:
-        """One heartbeat on every node. A node that does not answer is left for the next beat."""
-        for name, fence in self.fences.items():
-            try:
-                answer = self.hosts[name].act("lease.renew", {}, fence)
-            except LeaseHeldError:
-                self.lost.set()
-                return
-            except (SparkopError, OSError):
-                continue
-            lease = answer.get("lease")
-            if isinstance(lease, dict) and lease.get("wanted"):
-                self.wanted.set()
+        """One heartbeat on every node, at once. A node that does not answer is left for the next beat."""
+        side_by_side(self.renew_on, self.fences, "lease")
+
+    def renew_on(self, node: str) -> None:
+        """One heartbeat on one node."""
+        fence = self.fences.get(node)
+        if fence is None:
+            return  # forgotten
+        try:
+            answer = self.hosts[node].act("lease.renew", {}, fence, timeout=HEARTBEAT)
+        except LeaseHeldError:
+            self.lost.set()
+            return
+        except (SparkopError, OSError):
+            return
+        lease = answer.get("lease")
+        if isinstance(lease, dict) and lease.get("wanted"):
+            self.wanted.set()
 
     def end_beats(self) -> None:
         """No heartbeat any more; the lease is still ours until somebody watches it stand still."""
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        until = time.monotonic() + HEARTBEAT
+        for heart in self._hearts:
+            with suppress(TimeoutError):  # a beat that a silent node holds comes too late to count
+                heart.result(max(0.0, until - time.monotonic()))
 
     def forget(self, nodes: Iterable[str]) -> None:
         """The lease went with the state folder of these nodes: there is nothing to give back."""
@@ -132,15 +145,16 @@ class Held:
     def release(self) -> None:
         """Give it back where we still have it."""
         self.end_beats()
-        for name, fence in self.fences.items():
-            try:
-                self.hosts[name].act("lease.release", {}, fence)
-            except (SparkopError, OSError):
-                continue
 
-    def _beat(self) -> None:
+        def give_back(node: str) -> None:
+            with suppress(SparkopError, OSError):
+                self.hosts[node].act("lease.release", {}, self.fences[node], timeout=RELEASE_DEADLINE)
+
+        side_by_side(give_back, self.fences, "release")
+
+    def _beat(self, node: str) -> None:
         while not self._over.wait(HEARTBEAT) and not self.lost.is_set():
-            self.renew()
+            self.renew_on(node)
 
 
 @contextmanager

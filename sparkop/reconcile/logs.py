@@ -12,6 +12,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import observe
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
+from sparkop.resources.registry import GROUP_RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 
@@ -52,7 +53,7 @@ def rank_logs(
 
 
 def _sources(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], rank: int | None) -> list[_Source]:
-    observed = observe(spec, hosts, canary=False).observed
+    observed = observe(spec, hosts, canary=False, render=False, resources=GROUP_RESOURCES).observed
     found = [
         _Source(stamp.rank, node, container.name)
         for node, document in observed.documents.items()

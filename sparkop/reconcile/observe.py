@@ -42,6 +42,7 @@ def observe(
     hosts: Mapping[str, ReadableHost],
     *,
     canary: bool = True,
+    render: bool = True,
     deep: bool = False,
     timeout: float = 30.0,
     agreed: frozenset[str] = frozenset(),
@@ -52,7 +53,9 @@ def observe(
 
     Never raises for a node: what does not answer, or answers something that can't be believed, is in
     ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
-    instead of being believed by the ledger. ``agreed``: see ``History.agreed``. ``timeout`` in seconds.
+    instead of being believed by the ledger. Without ``render`` no rank is made of the spec, so that a spec
+    which the engine refuses can be stopped and its logs read. ``agreed``: see ``History.agreed``.
+    ``timeout`` in seconds.
     Raises SpecError for what the engine refuses.
     """
     clock = clock or RealClock()
@@ -67,7 +70,7 @@ def observe(
     documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
     unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
     engine = engine_of(spec)
-    desired = desire(spec, engine, documents, outside)
+    desired = desire(spec, engine, documents, outside, render=render)
     contents = {name: dict(answer[1]) for name, answer in read.items() if isinstance(answer, tuple)}
     secrets = _take_secrets(spec, contents.get(spec.head.name, {}))
     key = secrets.get(key_path(spec))

@@ -19,7 +19,8 @@ from sparkop.resources.intent import intent_in
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.rank import removals_of, waiting_for
-from sparkop.resources.registry import RESOURCES
+from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
+from sparkop.resources.threads import AnyOf
 from sparkop.spec.models import ClusterSpec
 
 CAUSE = Cause("intent", "serving", "stopped by you")
@@ -85,7 +86,7 @@ def stop_serving(
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
     holder = holder or new_holder()
-    reading = _look(spec, hosts, clock, resources)
+    reading = _look(spec, hosts, clock)
     plan = plan_stop(reading, holder.partition("/")[0], clock.time())
     interrupted = False
     if plan.operations:
@@ -93,10 +94,16 @@ def stop_serving(
         with hold(
             spec, hosts, documents, command="stop", holder=holder, clock=clock, emit=emit, stop=stop
         ) as held:
-            reading = _look(spec, hosts, clock, resources)
+            reading = _look(spec, hosts, clock)
             plan = plan_stop(reading, holder.partition("/")[0], clock.time())
             context = Context(
-                reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock
+                reading.desired,
+                reading.observed,
+                hosts,
+                held.fences,
+                emit,
+                stop=AnyOf(stop, held.lost),
+                clock=clock,
             )
             outcome = execute(plan, context, resources)
             if held.lost.is_set():
@@ -104,14 +111,13 @@ def stop_serving(
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
-            reading = _look(spec, hosts, clock, resources)
+            reading = _look(spec, hosts, clock)
     return _stopped(reading, plan, interrupted)
 
 
-def _look(
-    spec: ClusterSpec, hosts: Mapping[str, Host], clock: Clock, resources: Sequence[Resource]
-) -> Reading:
-    return observe(spec, hosts, canary=False, clock=clock, resources=resources)
+def _look(spec: ClusterSpec, hosts: Mapping[str, Host], clock: Clock) -> Reading:
+    """What runs is found by its labels: whatever else is away or refused, serving can be stopped."""
+    return observe(spec, hosts, canary=False, render=False, clock=clock, resources=GROUP_RESOURCES)
 
 
 def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:

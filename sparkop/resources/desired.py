@@ -91,8 +91,11 @@ def desire(
     engine: Engine,
     documents: Mapping[str, Document],
     outside: Mapping[str, Any] | None = None,
+    *,
+    render: bool = True,
 ) -> Desired:
     """``documents`` of the nodes that were read; the others are left out, and no rank is rendered then.
+    Neither is one without ``render``.
 
     Raises SpecError for what the engine refuses.
     """
@@ -102,7 +105,7 @@ def desire(
         for index, node in enumerate(spec.nodes)
         if node.name in documents
     }
-    ranks, why = _ranks(spec, engine, nodes)
+    ranks, why = _ranks(spec, engine, nodes) if render else ((), "they were not asked for")
     return Desired(spec, engine, nodes, ranks, why, desired_hash(spec), outside)
 
 

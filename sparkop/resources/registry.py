@@ -39,6 +39,10 @@ RESOURCES: tuple[Resource, ...] = (
     Clients(),
 )
 
+GROUP_RESOURCES: tuple[Resource, ...] = (MemoryGuard(), HumanIntent())
+"""What has to be read to stop a cluster or to show its logs: containers by their labels, and the mark of a
+stop. Asks no hub, and nothing that an engine would render."""
+
 STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "prerequisites": (),
     "fabric": (),

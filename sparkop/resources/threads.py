@@ -18,6 +18,17 @@ MOST = 64
 """Threads that work at the same time."""
 
 
+class AnyOf(threading.Event):
+    """Set when one of several events is. For ``is_set`` only: nobody may wait for it."""
+
+    def __init__(self, *events: threading.Event) -> None:
+        super().__init__()
+        self._events = events
+
+    def is_set(self) -> bool:
+        return any(each.is_set() for each in self._events)
+
+
 class Later(Generic[R]):
     """A call that runs in a thread of its own."""
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from sparkop.errors import LeaseHeldError, UnreachableError
-from sparkop.hosts.base import Host
+from sparkop.hosts.base import Fence, Host
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile import lease
 from sparkop.reconcile.lease import (
     EXPIRY,
     LOOK_EVERY,
@@ -22,7 +25,7 @@ from sparkop.reconcile.lease import (
     new_holder,
     show_lease,
 )
-from sparkop.resources.events import Event, ignore
+from sparkop.resources.events import Event, Phase, ignore
 from tests.reconcile.simulation import Cluster, SimulatedClock, spec_of
 
 
@@ -210,7 +213,8 @@ def test_two_applies_at_once_end_with_one_writer_at_a_time() -> None:
         thread.join()
     assert "converged" in results
     for name in cluster.world.nodes:
-        epochs = [w.epoch for w in cluster.world.writes if w.node == name]
+        # A wish for the lease names the epoch that its writer will have: it is no writer's yet.
+        epochs = [w.epoch for w in cluster.world.writes if w.node == name and w.action != "lease.ask"]
         assert epochs == sorted(epochs)
     assert len(cluster.started) == 2, "ranks were started once"
 
@@ -245,6 +249,67 @@ def test_a_node_that_is_silent_for_a_beat_does_not_cost_the_lease() -> None:
         cluster.node("spark-2").answer = Answer.WHOLE
         held.renew()
         assert {s.heartbeat for s in states(cluster)} == {1, 2}
+
+
+def test_a_black_hole_does_not_starve_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that swallows everything held every beat up for a minute, twice the time to a takeover."""
+    monkeypatch.setattr(lease, "HEARTBEAT", 0.01)
+    cluster = Cluster.make(spec_of(3))
+    released = threading.Event()
+    timeouts: list[float] = []
+
+    class BlackHole(SimulatedHost):
+        def act(
+            self, action: str, arguments: Mapping[str, Any], fence: Fence, *, timeout: float = 60.0
+        ) -> dict[str, Any]:
+            if action == "lease.renew":
+                timeouts.append(timeout)
+                released.wait(30)
+                raise UnreachableError("no answer", node=self.name)
+            return super().act(action, arguments, fence, timeout=timeout)
+
+    hosts = {**cluster.hosts(), "spark-1": BlackHole(cluster.node("spark-1"))}
+    documents = cluster.observe(canary=False).observed.documents
+    options = {"command": "apply", "holder": "ada", "clock": cluster.clock, "emit": ignore}
+    with hold(cluster.spec, hosts, documents, **options) as held:  # type: ignore[arg-type]
+        until = time.monotonic() + 20
+        while time.monotonic() < until and min(s.heartbeat for s in states(cluster)[1:]) < 3:
+            time.sleep(0.005)
+        beats = [state.heartbeat for state in states(cluster)]
+        assert beats[0] == 0
+        assert min(beats[1:]) >= 3
+        assert not held.lost.is_set()
+        released.set()
+    assert set(timeouts) == {0.01}, "a beat may take no longer than the pause between two"
+    assert all(state.released for state in states(cluster))
+
+
+def test_a_lost_lease_starts_nothing_more() -> None:
+    """The nodes would refuse each write one by one; reads, pulls and waits would go on."""
+    cluster = Cluster.make()
+
+    def emit(event: Event) -> None:
+        started.append(event) if event.phase is Phase.STARTED else None
+        if len(started) == 1:
+            break_lease(cluster.spec, cluster.hosts())
+            until = time.monotonic() + 20
+            while not any(held.lost.is_set() for held in holders) and time.monotonic() < until:
+                for held in holders:
+                    held.renew()
+
+    holders: list[Held] = []
+    started: list[Event] = []
+    start = Held.start
+
+    def remember(held: Held) -> None:
+        holders.append(held)
+        start(held)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Held, "start", remember)
+        with pytest.raises(LeaseHeldError, match="taken the lease"):
+            cluster.apply(emit=emit)
+    assert not any(event.operation.needs for event in started if event.operation), "only the first batch"
 
 
 def test_no_two_runs_have_the_same_name() -> None:

@@ -1,0 +1,66 @@
+"""`stop` and `logs` need neither the hub nor the engine's rendering: they are for when things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparkop.errors import SpecError
+from sparkop.hosts.base import Json
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile import observe as observing
+from sparkop.reconcile.logs import rank_logs
+from sparkop.resources.weights import WeightFiles
+from sparkop.spec.models import ClusterSpec
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+
+REFUSED = {"kind": "vllm", "context": 32768, "environment": {"VLLM_API_KEY": "k"}}
+
+
+class HubAway(WeightFiles):
+    """A hub that nobody may ask."""
+
+    def prepare(self, spec: ClusterSpec) -> Any:
+        raise AssertionError("the hub was asked")
+
+    def request(self, spec: ClusterSpec, node: Any, outside: Any) -> Mapping[str, Json]:
+        raise AssertionError("the checkpoint was asked for")
+
+
+RESOURCES = tuple(HubAway() if each.kind == "weights" else each for each in SIMULATED)
+
+
+@pytest.fixture
+def serving() -> Cluster:
+    """It serves; then its spec becomes one that the engine refuses."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.spec = spec_of(engine=REFUSED)
+    with pytest.raises(SpecError):
+        cluster.plan()
+    return cluster
+
+
+def test_stop_works_with_the_hub_away_and_a_refused_spec(serving: Cluster) -> None:
+    """Memory that fills up does not wait for a hub."""
+    stopped = serving.stop(resources=RESOURCES)
+    assert {name for names in stopped.removed.values() for name in names} >= {"test-r0", "test-r1"}
+    assert not any(node.containers for node in serving.world.nodes.values())
+
+
+def test_stop_tells_of_a_silent_node_and_stops_the_others(serving: Cluster) -> None:
+    serving.node("spark-2").answer = Answer.SILENT
+    stopped = serving.stop(resources=RESOURCES)
+    assert list(stopped.unknown) == ["spark-2"]
+    assert not serving.node("spark-1").containers
+
+
+def test_logs_work_with_the_hub_away_and_a_refused_spec(
+    serving: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log tells why it went wrong."""
+    monkeypatch.setattr(observing, "RESOURCES", RESOURCES)
+    lines = list(rank_logs(serving.spec, serving.hosts()))
+    assert {line.rank for line in lines} == {0, 1}
