@@ -66,7 +66,7 @@ def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) 
         if not spec.endswith((".yaml", ".yml")) and "/" not in spec:
             raise UsageError(
                 f"{spec!r} is no spec: a spec ends in .yaml or .yml, or holds a slash",
-                remedy=f"did you mean ./{spec}?" if Path(spec).exists() else "sparkop --help",
+                remedy=f"did you mean ./{spec}?" if _exists(spec) else "sparkop --help",
             )
         return Choice(Path(spec), overlays, sets)
     if named := os.environ.get("SPARKOP_SPEC"):
@@ -87,6 +87,13 @@ def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) 
         cause="SPARKOP_SPEC is not set, no spec.yaml is here, and nothing was applied from this machine",
         remedy="name one (sparkop diff my-cluster.yaml), or write one: sparkop init",
     )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name too long for the file system
+        return False
 
 
 def load_spec(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) -> LoadedSpec:

@@ -99,6 +99,11 @@ def test_a_word_that_is_no_path_is_refused_with_a_guess() -> None:
     assert caught.value.remedy == "did you mean ./cluster?"
 
 
+def test_a_name_too_long_for_a_file_is_a_usage_error() -> None:
+    with pytest.raises(UsageError):
+        choose("x" * 300, (), ())
+
+
 def test_a_damaged_memory_of_the_last_apply_is_no_failure(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "sparkop"
     folder.mkdir(parents=True)

@@ -126,7 +126,8 @@ def test_windows_only_as_a_real_vllm_printed_it() -> None:
     windows = {"layer_types": ["sliding_attention"] * 3, "num_hidden_layers": 3, "sliding_window": 192}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "hidden_size": 128}
     config = {"model_type": "llama", "max_position_embeddings": 32768, **windows, **heads}
-    made = budget(spec("lab"), read_checkpoint("owner/model", config, (), "a test"))
+    measured = spec("lab", {"engine.maxBatchedTokens": 512})
+    made = budget(measured, read_checkpoint("owner/model", config, (), "a test"))
     assert made is not None
     assert made.pool is not None
     assert (made.pool.tokens, made.pool.contexts) == (6_389_760, 195.0)
