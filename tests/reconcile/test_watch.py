@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError, UnreachableError
+from sparkop.hosts.base import Fence
+from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.watch import once
@@ -293,6 +295,37 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
     assert "standing-aside" in watching.names()
     watching.minutes(10)
     assert cluster.started == GROUP, "a writer that stands still is dead"
+
+
+def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """apply asks while watch waits for a slow start: the start goes on, the lease is given back."""
+    monkeypatch.setattr("sparkop.reconcile.lease.HEARTBEAT", 0.02)
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    cluster.manner = "loading"
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    path = next(p for p in node.files if p.endswith("lease.json"))
+    fence = Fence("test", "ada", 99, path.rpartition("/")[0])
+    said = watching.watch.say
+
+    def say(event: str, **fields: Any) -> None:
+        said(event, **fields)
+        if event == "wait-started" and fields["resource"] == "endpoint":
+            SimulatedHost(node).act("lease.ask", {"info": {"command": "apply"}}, fence)
+
+    watching.watch.say = say
+    began = cluster.clock.now
+    tick = watching.watch.tick()
+    assert tick.acted
+    assert tick.trouble is None
+    assert cluster.clock.now - began < 300, "it did not wait for the whole deadline"
+    assert node.document_of(path)["released"]
+    cluster.manner = "serve"
+    watching.ticks(5)
+    assert cluster.started == GROUP
+    assert cluster.plan().converged
 
 
 def test_dry_run_writes_nothing() -> None:
