@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkop.hosts.base import ContainerOptions, Mount
@@ -52,6 +52,8 @@ class RankContainer:
     environment: Mapping[str, str]
     mounts: tuple[Mount, ...]
     options: ContainerOptions
+    private: frozenset[str] = field(default=frozenset(), compare=False)
+    """Variables of ``environment`` that the user has set: their values are used, and never shown."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,4 @@ class Engine(Protocol):
 
     def key_file(self, key: str) -> bytes:
         """The configuration file that hands the API key to the engine (``paths.ENGINE_FILE``)."""
-        ...
-
-    def stop_order(self, ranks: Sequence[RankContainer]) -> tuple[RankContainer, ...]:
-        """The order in which ranks are stopped (SGLang: head first, its follower ignores SIGTERM)."""
         ...

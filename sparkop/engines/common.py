@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from sparkop.engines import paths
 from sparkop.engines.base import FabricFacts, NodeFacts
-from sparkop.engines.words import flag, secrets_in
+from sparkop.engines.words import flag, holds_secret, names_secret, secrets_in
 from sparkop.errors import BlockedError, SpecError
 from sparkop.hosts.base import ContainerOptions, Mount
 from sparkop.spec.engines import ContainerSettings, NcclSettings
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeFabric, NodeSpec
-
-SECRET_VARIABLES = (
-    "VLLM_API_KEY",
-    "SGLANG_API_KEY",
-    "OPENAI_API_KEY",
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-)
-"""Variables that carry a secret and would show in ``docker inspect``."""
 
 
 def refuse_secrets(spec: ClusterSpec) -> None:
@@ -35,12 +26,24 @@ def refuse_secrets(spec: ClusterSpec) -> None:
                 remedy=f"take {name} and its value out, put the key into {paths.key_path(spec)} on the head "
                 "(mode 0600) and set api.key to generate: an existing key is kept",
             )
-    for variable in SECRET_VARIABLES:
-        if variable in spec.engine.environment:
+        if any(map(holds_secret, words)):
             raise SpecError(
-                f"engine.environment has {variable}: it would show in `docker inspect`",
-                remedy="take it out; the API key reaches the engine by a file, the ranks need no hub token",
+                f"{field} has a token or an address with a password: it shows in `ps` and `docker inspect`",
+                remedy="take it out; mount a file that holds it with engine.container.mounts",
             )
+    for variable in secret_variables(spec):
+        raise SpecError(
+            f"engine.environment has {variable}: a secret there would show in `docker inspect`",
+            remedy="take it out: the API key reaches the engine by a file, and the ranks need no hub token; "
+            "for another service, mount a file with engine.container.mounts and name it in a variable "
+            "that ends in _FILE or _PATH",
+        )
+
+
+def secret_variables(spec: ClusterSpec) -> list[str]:
+    """Variables of the spec that carry a secret, by their names or by the looks of their values."""
+    given = spec.engine.environment.items()
+    return [name for name, value in given if names_secret(name, value) or holds_secret(value)]
 
 
 def has_key(spec: ClusterSpec) -> bool:

@@ -19,9 +19,8 @@ def _key_in_arguments(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
 
 
 def _secret_in_environment(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
-    for name in common.SECRET_VARIABLES:
-        if name in spec.engine.environment:
-            yield Breach(_NOT_THE_SECRET, f"environment has {name}")
+    for name in common.secret_variables(spec):
+        yield Breach(_NOT_THE_SECRET, f"environment has {name}")
 
 
 def _second_config(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:

@@ -70,10 +70,6 @@ class EngineTemplate(ABC):
             )
         return f"api-key: {json.dumps(key)}\n".encode()
 
-    def stop_order(self, ranks: Sequence[RankContainer]) -> tuple[RankContainer, ...]:
-        """Head first: it stops taking requests, and only its word ends a follower of SGLang."""
-        return tuple(sorted(ranks, key=lambda rank: rank.rank))
-
     def _rank(self, spec: ClusterSpec, facts: Sequence[NodeFacts], rank: int, name: str) -> RankContainer:
         settings = spec.engine.container
         node, fact = spec.nodes[rank], facts[rank]
@@ -105,4 +101,5 @@ class EngineTemplate(ABC):
             },
             mounts=tuple(mounts),
             options=common.options(settings),
+            private=frozenset(spec.engine.environment),
         )

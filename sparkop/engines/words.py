@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 KEY_FLAGS = ("--api-key", "--admin-api-key", "--hf-token")
 """Flags whose value is a secret."""
+
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:[A-Z]*KEY|[A-Z]*TOKEN|SECRETS?|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(?:_|$)",
+    re.IGNORECASE,
+)
+_FILE_NAME = re.compile(r"_(?:FILE|PATH|DIR)$", re.IGNORECASE)
+_NO_SECRET = re.compile(r"|-?[0-9.]{1,9}|true|false|yes|no|on|off|none", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"://[^/\s@]*:[^/\s@]+@")
+_BY_LOOK = re.compile(r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[opsu]_\w{16,})")
+_HIDDEN = re.compile(r"sha256:[0-9a-f]{8}")
+
+
+def names_secret(name: str, value: str) -> bool:
+    """Whether a variable's name says that its value is a secret. Names of files are none, nor are numbers and
+    switches (``MAX_TOKEN_COUNT=8``)."""
+    if _SECRET_NAME.search(name) is None or _FILE_NAME.search(name):
+        return False
+    return _NO_SECRET.fullmatch(value) is None
+
+
+def holds_secret(value: str) -> bool:
+    """Whether a value is a secret by its looks: an address with a password, a token of a known kind."""
+    return _IN_ADDRESS.search(value) is not None or _BY_LOOK.search(value) is not None
+
+
+def hidden(name: str, value: str) -> str:
+    """``sha256:`` and eight digits: tells two values of a variable apart, and shows neither."""
+    return "sha256:" + hashlib.sha256(f"{name}={value}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def is_hidden(value: object) -> bool:
+    """Whether a text is one of ``hidden``."""
+    return isinstance(value, str) and _HIDDEN.fullmatch(value) is not None
 
 
 def flag(name: str, *values: object) -> list[str]:

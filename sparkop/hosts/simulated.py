@@ -18,7 +18,7 @@ from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
 from sparkop.hosts.base import ContainerSpec, Fence, HttpResponse, Json
 from sparkop.hosts.programs import new_nonce, parse_document, raise_act_error
 from sparkop.hosts.simulated_document import document
-from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode, sha256
+from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedImage, SimulatedNode, sha256
 from sparkop.hosts.streams import Stream
 from sparkop.node import engine as engine_facts
 from sparkop.node import lease, wire
@@ -200,7 +200,7 @@ class SimulatedHost:
         if any(e.get("id") == arguments["entry"]["id"] for e in entries):
             return {"changed": False}
         kept = [*entries, arguments["entry"]][-arguments.get("limit", 200) :]
-        self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o644)
+        self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
         return {"changed": True}
 
     def _logs_keep(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
@@ -282,6 +282,31 @@ class SimulatedContainers:
 
         self._host.write("image.pull", reference, fence, step)
         yield {"status": f"Status: Downloaded newer image for {reference}"}
+
+    def build(
+        self,
+        context: bytes,
+        tag: str,
+        *,
+        arguments: Mapping[str, str],
+        labels: Mapping[str, str],
+        fence: Fence,
+    ) -> Iterator[Json]:
+        """Every context is taken to build, on the image that the argument BASE names."""
+        base = arguments["BASE"]
+        yield {"stream": f"Step 1/1 : FROM {base}"}
+        if base not in self._node.images and base not in self._node.world.registry:
+            yield {"error": f"manifest for {base} not found"}
+            return
+
+        def step() -> dict[str, Any]:
+            self._engine()
+            content = sha256(context + json.dumps([dict(arguments), dict(labels)], sort_keys=True).encode())
+            self._node.images[tag] = SimulatedImage(f"sha256:{content}", labels=dict(labels))
+            return {"changed": True}
+
+        self._host.write("image.build", tag, fence, step)
+        yield {"stream": f"Successfully tagged {tag}"}
 
     def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
         return Stream(lambda _: self._logs(name, tail))

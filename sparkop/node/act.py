@@ -185,7 +185,7 @@ class Act:
         if any(isinstance(e, dict) and e.get("id") == entry["id"] for e in entries):
             return {"changed": False}
         document = {"version": 1, "entries": [*entries, entry][-limit:]}
-        return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o644)}
+        return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o600)}
 
     # Containers
 

@@ -50,6 +50,13 @@ class DesiredRank:
     node: str
     container: ContainerSpec
     """Without labels."""
+    private: frozenset[str] = frozenset()
+    """Variables that the user has set: their values are never shown."""
+
+    @property
+    def text(self) -> str:
+        """What of the container may be shown, for the label."""
+        return text_of(self.container, self.private)
 
     @property
     def name(self) -> str:
@@ -59,7 +66,7 @@ class DesiredRank:
     def labelled(self, cluster: str, spec_hash: str, *, epoch: int, generation: int) -> ContainerSpec:
         """The container to create."""
         made = self.container
-        labels = common(cluster, ROLE_RANK, hash_of(made), text_of(made), spec_hash)
+        labels = common(cluster, ROLE_RANK, hash_of(made), self.text, spec_hash)
         labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation)}
         return replace(made, labels=labels)
 
@@ -183,7 +190,7 @@ def _ranks(
         raise
     except SparkopError as error:
         return (), error.message
-    return tuple(DesiredRank(r.rank, r.node, _container(r)) for r in made), ""
+    return tuple(DesiredRank(r.rank, r.node, _container(r), r.private) for r in made), ""
 
 
 def _container(rank: RankContainer) -> ContainerSpec:

@@ -10,7 +10,7 @@ from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
-from sparkop.resources.stamped import changed_field, lost_rails, same, text_of
+from sparkop.resources.stamped import changed_field, lost_rails, same, short_image
 from sparkop.serving.canary import Serving
 
 HOPELESS = (
@@ -93,9 +93,9 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     origin = Origin.DRIFT
     for rank in desired.ranks:
         own = by_place.pop((rank.node, rank.name), None)
-        cause = _rank_cause(rank, own)
+        cause = _rank_cause(rank, own) or _rebuilt(desired, observed, rank, own)
         if cause is not None and own is not None and cause.field != "state":
-            lost = lost_rails(own.stamp.desired, text_of(rank.container))
+            lost = lost_rails(own.stamp.desired, rank.text)
             if lost and own.container.running:
                 warnings.append(f"{rank.node}: degraded: {lost} is not active; the ranks still use it")
                 cause = None
@@ -115,7 +115,7 @@ def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
     if own is None:
         return Cause("container", "missing", "running")
     if not same(rank.container, own.stamp.hash):
-        changed = changed_field(own.stamp.desired, text_of(rank.container))
+        changed = changed_field(own.stamp.desired, rank.text)
         if changed is None:
             return Cause("hash", own.stamp.hash[:15] or "none", "that of the spec")
         return Cause(*changed)
@@ -124,6 +124,15 @@ def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
     if own.stamp.rank != rank.rank:
         return Cause("rank", str(own.stamp.rank), str(rank.rank))
     return None
+
+
+def _rebuilt(desired: Desired, observed: Observed, rank: DesiredRank, own: Found | None) -> Cause | None:
+    """A built image was built anew under its tag, and the rank still runs the old one."""
+    docker = observed.documents[rank.node].docker
+    image = docker.images.get(rank.container.image) if docker and desired.spec.image.build else None
+    if own is None or image is None or own.container.image_id == image.id:
+        return None
+    return Cause("image", short_image(own.container.image_id), short_image(image.id))
 
 
 def _group_causes(

@@ -2,26 +2,35 @@
 
 Two containers with the same hash behave the same. Order that means nothing (environment, labels, mounts)
 is sorted away; a value at its default is left out, so that a field which a newer sparkop adds changes no
-hash. Nothing learnt after a pull is part of it.
+hash. Nothing learnt after a pull is part of it. See docs/decisions/0002-what-is-hashed.md.
+
+The hash covers every value. What is shown (the label's text, and so causes, events, the history) does not:
+a user may put a secret into the environment, so there the user's values are ``sha256:<8>``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import fields
 from typing import Any
 
+from sparkop.engines.words import hidden, is_hidden
 from sparkop.hosts.base import ContainerOptions, ContainerSpec
-from sparkop.spec.hashing import desired_hash, matches
+from sparkop.spec.hashing import VERSION, desired_hash, version_of
 
 _DEFAULTS = ContainerOptions()
 SHORT = 60
 """Characters of a value that a cause shows."""
 
 
-def normalised(container: ContainerSpec) -> dict[str, Any]:
-    """What decides how the container behaves, as JSON. Its labels are not part of it."""
+def normalised(container: ContainerSpec, version: int = VERSION) -> dict[str, Any]:
+    """What decides how the container behaves, as JSON, in the form of a version of the hash. Its labels are
+    not part of it. Raises ValueError for a version that this sparkop does not know."""
+    return _FORMS[version](container) if version in _FORMS else _no_form(version)
+
+
+def _form_1(container: ContainerSpec) -> dict[str, Any]:
     options = container.options or _DEFAULTS
     changed = {
         f.name: _plain(getattr(options, f.name))
@@ -41,9 +50,21 @@ def normalised(container: ContainerSpec) -> dict[str, Any]:
     return found
 
 
-def text_of(container: ContainerSpec) -> str:
-    """The normalised form as one line of JSON, for the label."""
-    return json.dumps(normalised(container), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_FORMS = {1: _form_1}
+
+
+def _no_form(version: int) -> dict[str, Any]:
+    raise ValueError(f"unknown version of the desired-state hash: {version}")
+
+
+def text_of(container: ContainerSpec, private: Set[str] = frozenset()) -> str:
+    """The normalised form as one line of JSON, for the label. The values of the variables ``private``, those
+    that the user has set, are hidden."""
+    form = normalised(container)
+    form["environment"] = {
+        name: hidden(name, value) if name in private else value for name, value in form["environment"].items()
+    }
+    return json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def hash_of(container: ContainerSpec) -> str:
@@ -53,7 +74,8 @@ def hash_of(container: ContainerSpec) -> str:
 
 def same(container: ContainerSpec, stamped: str) -> bool:
     """Whether a stamped hash, of this or an older sparkop, is that of the container."""
-    return matches(normalised(container), stamped)
+    version = version_of(stamped)
+    return version is not None and desired_hash(normalised(container, version), version) == stamped
 
 
 def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
@@ -64,6 +86,7 @@ def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
         return None
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
+    before = _as_hidden(before, after)
     for key in ("image", "arguments", "environment", "options", "mounts", "entrypoint", "name"):
         if before.get(key) != after.get(key):
             return _first(key, before.get(key), after.get(key))
@@ -78,6 +101,7 @@ def lost_rails(observed: str, desired: str) -> str:
     """
     try:
         before, after = json.loads(observed), json.loads(desired)
+        before = _as_hidden(before, after)
         old, new = dict(before["environment"]), dict(after["environment"])
     except (ValueError, KeyError, TypeError):
         return ""
@@ -89,9 +113,23 @@ def lost_rails(observed: str, desired: str) -> str:
     return ", ".join(device for device in had if device not in has)
 
 
+def _as_hidden(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """``before`` with the values hidden that ``after`` hides: a label of an older sparkop shows them."""
+    old, new = before.get("environment"), after.get("environment")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return before
+    known = {
+        name: hidden(name, str(value)) if is_hidden(new.get(name, "")) and not is_hidden(value) else value
+        for name, value in old.items()
+    }
+    return {**before, "environment": known}
+
+
 def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
     if isinstance(before, dict) and isinstance(after, dict):
         name = next(n for n in sorted({*before, *after}) if before.get(n) != after.get(n))
+        if key == "environment" and name not in after:  # who had set it is not known any more
+            return f"{key}.{name}", "set", "none"
         return f"{key}.{name}", _short(before.get(name)), _short(after.get(name))
     if key == "arguments" and isinstance(before, list) and isinstance(after, list):
         return _first_argument(before, after)

@@ -48,17 +48,18 @@ def desired_hash(value: object, version: int = VERSION) -> str:
     return f"v{version}:{hashlib.sha256(canonical_json(value)).hexdigest()}"
 
 
+def version_of(stamped: str | None) -> int | None:
+    """The version that a stamped hash names; None for one that this sparkop does not know (a newer one's)."""
+    return next((v for v in KNOWN_VERSIONS if (stamped or "").startswith(f"v{v}:")), None)
+
+
 def matches(value: object, stamped: str | None) -> bool:
     """Whether a stamped hash is that of ``value``, by the version that the stamp names.
 
-    A stamp of a version that this sparkop does not know (made by a newer one) matches nothing.
+    A stamp of a version that this sparkop does not know matches nothing.
     """
-    if stamped is None:
-        return False
-    for version in KNOWN_VERSIONS:
-        if stamped.startswith(f"v{version}:"):
-            return desired_hash(value, version) == stamped
-    return False
+    version = version_of(stamped)
+    return version is not None and desired_hash(value, version) == stamped
 
 
 def _plain(value: object) -> Any:

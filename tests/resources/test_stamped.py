@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
 from sparkop.resources.stamped import changed_field, hash_of, lost_rails, normalised, same, text_of
+from sparkop.spec.hashing import KNOWN_VERSIONS, desired_hash
 
 BASE = ContainerSpec(
     name="x-r0",
@@ -89,6 +91,15 @@ def test_a_lost_rail_alone_is_degraded() -> None:
     assert lost_rails(text_of(BASE), with_hca("a,c")) == ""
     assert lost_rails(text_of(BASE), with_hca("a,b,c")) == ""
     assert lost_rails("no json", with_hca("a")) == ""
+
+
+def test_every_form_that_can_be_stamped_can_be_made() -> None:
+    """A version without its form would restart what carries it; an unknown one is told, not guessed."""
+    for version in KNOWN_VERSIONS:
+        assert same(BASE, desired_hash(normalised(BASE, version), version))
+    with pytest.raises(ValueError, match="unknown version"):
+        normalised(BASE, 999)
+    assert not same(BASE, hash_of(BASE).replace("v1:", "v999:"))
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
