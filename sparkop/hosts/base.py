@@ -101,6 +101,22 @@ class Containers(Protocol):
         """
         ...
 
+    def build(
+        self,
+        context: bytes,
+        tag: str,
+        *,
+        arguments: Mapping[str, str],
+        labels: Mapping[str, str],
+        fence: Fence,
+    ) -> Iterator[Json]:
+        """Build an image of ``context``, a tar file with a Dockerfile, by the engine's classic builder.
+
+        Yields the engine's objects: ``stream`` with output, and ``error`` last when a step failed. Must be
+        read to its end, as ``pull``.
+        """
+        ...
+
     def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
         """Lines of stdout and stderr, oldest first."""
         ...

@@ -6,6 +6,7 @@ lease is gone can't. Streams (pull, logs, events) come by the Docker SDK over th
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 """The longest that the engine may take for an answer that is no stream."""
+
+BUILD_SECONDS = 900
+"""The longest that one step of a build may say nothing."""
 
 
 class Way(Protocol):
@@ -66,6 +70,29 @@ class EngineContainers:
                         f"{reference} can't be pulled: {progress['error']}", node=self._node.name
                     )
                 yield progress
+
+    def build(
+        self,
+        context: bytes,
+        tag: str,
+        *,
+        arguments: Mapping[str, str],
+        labels: Mapping[str, str],
+        fence: Fence,
+    ) -> Iterator[Json]:
+        self._node.act("lease.check", {}, fence)
+        with self._told():
+            yield from self._api().build(
+                fileobj=io.BytesIO(context),
+                custom_context=True,
+                tag=tag,
+                buildargs=dict(arguments),
+                labels=dict(labels),
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=BUILD_SECONDS,
+            )
 
     def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
         def produce(opened: Opened) -> Iterator[bytes]:

@@ -1,23 +1,26 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The engine's image on every node: by digest where the spec names one, pulled by the node's own engine."""
+"""The engine's image on every node: pulled by the node's own engine, or built there (``image_build.py``)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from sparkop.engines.common import image_reference
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
+from sparkop.resources import image_build
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context, Difference
+from sparkop.resources.build_context import read_context
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.made import PULLED
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
+from sparkop.resources.operations import Action, Cause, Operation, Unknown
 from sparkop.resources.stamped import short_image
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -33,15 +36,17 @@ class EngineImage:
     kind = KIND
 
     def prepare(self, spec: ClusterSpec) -> Any:
-        return None
+        return read_context(spec.image.build.context) if spec.image.build else None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {"images": [image_reference(spec)]}
+        base = [spec.image.build.base] if spec.image.build else []
+        return {"images": [image_reference(spec), *base]}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        if desired.spec.image.build is not None:
+            return image_build.difference(desired, observed)
         reference = image_reference(desired.spec)
         operations: list[Operation] = []
-        blockers: list[Blocker] = []
         unknown: list[Unknown] = []
         head: Image | None = None
         for node in desired.nodes.values():
@@ -55,19 +60,29 @@ class EngineImage:
                 found = document.docker.images[reference]
                 head = found if node.head else head
                 cause = _cause(reference, found, head)
-                if cause is not None and desired.spec.image.build is not None:
-                    blockers.append(_not_built(desired.spec, node.name, cause))
-                elif cause is not None:
+                if cause is not None:
                     operations.append(Operation(Action.PULL, node.name, KIND, cause))
-        return Difference(tuple(operations), tuple(blockers), tuple(unknown))
+        return Difference(tuple(operations), unknown=tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
-        reference = image_reference(context.desired.spec)
-        stream = context.host(operation.node).containers.pull(reference, context.fence(operation.node))
-        for text, done, total, rate in pull_progress(stream, node=operation.node, reference=reference):
-            context.progress(text, done=done, total=total, rate=rate)
-        entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "reference": reference}
-        record(context, operation.node, {**entry, "at": context.clock.time()})
+        if operation.action is Action.BUILD:
+            tag = image_build.perform(operation, context, partial(_pull, context, operation.node))
+            _record(context, operation.node, tag)
+        else:
+            _pull(context, operation.node, image_reference(context.desired.spec))
+
+
+def _pull(context: Context, node: str, reference: str) -> None:
+    stream = context.host(node).containers.pull(reference, context.fence(node))
+    for text, done, total, rate in pull_progress(stream, node=node, reference=reference):
+        context.progress(text, done=done, total=total, rate=rate)
+    _record(context, node, reference)
+
+
+def _record(context: Context, node: str, reference: str) -> None:
+    """What sparkop brought, ``destroy`` may take away."""
+    entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "reference": reference}
+    record(context, node, {**entry, "at": context.clock.time()})
 
 
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:
@@ -79,17 +94,6 @@ def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | N
         return None
     wanted = f"{short_image(head.digests[0])}, as on the head"
     return Cause("image.digest", short_image(found.digests[0]), wanted)
-
-
-def _not_built(spec: ClusterSpec, node: str, cause: Cause) -> Blocker:
-    build = spec.image.build
-    assert build is not None
-    return Blocker(
-        node,
-        KIND,
-        cause,
-        f"on {node}: docker build --build-arg BASE={build.base} -t {build.tag} {build.context}",
-    )
 
 
 def pull_progress(

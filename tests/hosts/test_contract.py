@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import tarfile
 import threading
 import time
 from base64 import b64encode
@@ -314,6 +316,17 @@ def _spec(name: str, *command: str, **labels: str) -> ContainerSpec:
     )
 
 
+def context_of(**files: str) -> bytes:
+    """A build context."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return data.getvalue()
+
+
 class TestContainers:
     """The Docker engine, as the plan uses it."""
 
@@ -402,6 +415,45 @@ class TestContainers:
         found = engine.look(containers=[name, f"{name}x"]).container(name)
         assert found is not None
         assert found.running
+
+    def test_an_image_is_built_from_a_base_with_labels(self, engine: Node, name: str) -> None:
+        engine.take()
+        tag, arguments = f"sparkop-test/{name}:1", {"BASE": IMAGE}
+        files = context_of(Dockerfile="ARG BASE\nFROM ${BASE}\nCOPY note /note\n", note=name)
+        build = engine.host.containers.build
+        told = list(build(files, tag, arguments=arguments, labels={"a": "b c"}, fence=engine.fence))
+        assert any(IMAGE in str(item.get("stream")) for item in told)
+        assert not any("error" in item for item in told)
+        docker = engine.look(images=[tag, IMAGE]).docker
+        assert docker is not None
+        image, base = docker.images[tag], docker.images[IMAGE]
+        assert image is not None
+        assert base is not None
+        assert image.labels["a"] == "b c"
+        assert image.id != base.id
+        assert engine.host.act("image.remove", {"reference": tag}, engine.fence)["changed"]
+
+    def test_a_build_that_fails_says_so_and_leaves_no_image(self, engine: Node, name: str) -> None:
+        engine.take()
+        tag, arguments = f"sparkop-test/{name}:1", {"BASE": "registry.lab:5000/test/none:1"}
+        files = context_of(Dockerfile="ARG BASE\nFROM ${BASE}\n")
+        build = engine.host.containers.build
+        told = list(build(files, tag, arguments=arguments, labels={}, fence=engine.fence))
+        assert "none" in told[-1]["error"]
+        docker = engine.look(images=[tag]).docker
+        assert docker is not None
+        assert docker.images[tag] is None
+
+    def test_a_stale_writer_builds_nothing(self, engine: Node, name: str) -> None:
+        engine.take()
+        engine.other.act("lease.acquire", {"force": True}, engine.rival())
+        tag, files = f"sparkop-test/{name}:1", context_of(Dockerfile=f"FROM {IMAGE}\n")
+        build = engine.host.containers.build
+        with pytest.raises(LeaseHeldError):
+            list(build(files, tag, arguments={"BASE": IMAGE}, labels={}, fence=engine.fence))
+        docker = engine.look(images=[tag]).docker
+        assert docker is not None
+        assert docker.images[tag] is None
 
     def test_logs(self, engine: Node, name: str) -> None:
         engine.take()

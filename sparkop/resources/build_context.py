@@ -1,0 +1,62 @@
+"""The files that an image is built of (row B3): found on the controller, packed the same way every time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import sparkop
+
+LARGEST = 64 << 20
+"""Bytes of a context: a model or a virtual environment in it is a mistake."""
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """A build context, or why there is none."""
+
+    archive: bytes = b""
+    """A tar file. Times and owners are left out, so that the same files are the same bytes."""
+    content: str = ""
+    """SHA-256 of the archive."""
+    problem: str = ""
+
+    def stamp(self, base: str) -> str:
+        """What the label of an image built of it says; ``base`` as the build gets it."""
+        return "v1:" + hashlib.sha256(f"{self.content} {base}".encode()).hexdigest()
+
+
+def read_context(name: str) -> BuildContext:
+    """The context called ``name``: one that sparkop ships, else a folder. Does not raise."""
+    try:
+        return _pack(_folder(name))
+    except (OSError, ValueError) as error:
+        return BuildContext(problem=str(error))
+
+
+def _folder(name: str) -> Path:
+    package = Path(sparkop.__file__).parent
+    shipped = (package / "_images" / name, package.parent / "images" / name)
+    for folder in (*shipped, Path(name).expanduser()):
+        if (folder / "Dockerfile").is_file():
+            return folder
+    raise ValueError(f"{name} is no folder with a Dockerfile, and no build context of sparkop's")
+
+
+def _pack(folder: Path) -> BuildContext:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for file in sorted(folder.rglob("*")):
+            if not file.is_file() or "__pycache__" in file.parts:
+                continue
+            member = tarfile.TarInfo(file.relative_to(folder).as_posix())
+            member.size = file.stat().st_size
+            if data.tell() + member.size > LARGEST:
+                raise ValueError(f"{folder} holds more than {LARGEST >> 20} MiB")
+            member.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
+            archive.addfile(member, io.BytesIO(file.read_bytes()))
+    packed = data.getvalue()
+    return BuildContext(packed, hashlib.sha256(packed).hexdigest())

@@ -1,0 +1,159 @@
+"""An image that is built on every node (row B3), known by a label: a hash of context and base.
+
+A base that is named by tag is what the head has under that tag: the other nodes build from the same digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sparkop.errors import BlockedError
+from sparkop.hosts.base import Json
+from sparkop.hosts.document import Image, parse_document
+from sparkop.resources.base import Context, Difference
+from sparkop.resources.build_context import BuildContext
+from sparkop.resources.compare import unread
+from sparkop.resources.desired import Desired
+from sparkop.resources.observed import Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
+from sparkop.spec.models import BuildSpec
+
+KIND = "image"
+BUILD = "sparkop.build"
+"""Label of a built image: hash of context and base."""
+BASE = "sparkop.base"
+"""Label of a built image: the base, by digest where it has one."""
+TAIL = 20
+"""Lines of a failed build that are shown."""
+
+
+def difference(desired: Desired, observed: Observed) -> Difference:
+    """Absent, or built of something else: built (again)."""
+    build = _build_of(desired)
+    context = _context_of(desired)
+    operations: list[Operation] = []
+    blockers: list[Blocker] = []
+    unknown: list[Unknown] = []
+    stamp = context.stamp(_base(desired, observed))
+    for node in desired.nodes.values():
+        document = observed.documents[node.name]
+        if document.docker is None:
+            unknown.append(unread(document, "docker", node.name, KIND))
+            continue
+        if build.tag not in document.docker.images:
+            reason = document.error("docker", build.tag) or "not in the node's answer"
+            unknown.append(Unknown(node.name, f"{build.tag}: {reason}", KIND))
+            continue
+        found = document.docker.images[build.tag]
+        cause = _cause(found, stamp)
+        if cause is None or (context.problem and found is not None):
+            continue
+        if context.problem:
+            remedy = "correct image.build.context, or name an image with image.reference"
+            blockers.append(Blocker(node.name, KIND, Cause("image", "absent", context.problem), remedy))
+        else:
+            head = next((o for o in operations if o.node == desired.head), None)
+            needs = (head.key,) if head and "@" not in build.base else ()
+            operations.append(Operation(Action.BUILD, node.name, KIND, cause, needs=needs))
+    warnings = (f"image.build: {context.problem}: images are not compared",) if context.problem else ()
+    return Difference(tuple(operations), tuple(blockers), tuple(unknown), warnings)
+
+
+def perform(operation: Operation, context: Context, pull: Callable[[str], None]) -> str:
+    """Build on the operation's node; ``pull`` fetches a reference there. Returns the tag.
+
+    Raises BlockedError with the last lines of a build that failed.
+    """
+    build, files, node = _build_of(context.desired), _context_of(context.desired), operation.node
+    base = build.base
+    if "@" not in base:
+        if node == context.desired.head and _image(context, node, base) is None:
+            pull(base)
+        base = _by_digest(base, _image(context, context.desired.head, base))
+    if _image(context, node, base) is None:
+        pull(base)
+    context.log(f"base: {base}")
+    labels = {BUILD: files.stamp(base), BASE: base}
+    stream = context.host(node).containers.build(
+        files.archive, build.tag, arguments={"BASE": base}, labels=labels, fence=context.fence(node)
+    )
+    _follow(stream, context, node, build.tag)
+    return build.tag
+
+
+def _build_of(desired: Desired) -> BuildSpec:
+    build = desired.spec.image.build
+    assert build is not None  # image.py asks
+    return build
+
+
+def _context_of(desired: Desired) -> BuildContext:
+    found = desired.outside.get(KIND)
+    return found if isinstance(found, BuildContext) else BuildContext(problem="the context was not read")
+
+
+def _base(desired: Desired, observed: Observed) -> str:
+    """The base that all nodes should have been built from, as far as it is known."""
+    build = _build_of(desired)
+    document = observed.documents.get(desired.head)
+    if "@" in build.base or document is None or document.docker is None:
+        return build.base
+    base, built = document.docker.images.get(build.base), document.docker.images.get(build.tag)
+    if base is not None:
+        return _by_digest(build.base, base)
+    remembered = built.labels.get(BASE, "") if built else ""
+    same_name = remembered.partition("@")[0] == _name(build.base)
+    return remembered if "@" in remembered and same_name else build.base
+
+
+def _by_digest(reference: str, found: Image | None) -> str:
+    """``name@sha256:...`` of an image found under a tag; the tag of one that has no digest (built there)."""
+    digests = found.digests if found else ()
+    own = [digest for digest in digests if digest.partition("@")[0] == _name(reference)]
+    return next(iter(own), reference)
+
+
+def _name(reference: str) -> str:
+    """A reference without its tag."""
+    name, colon, tag = reference.rpartition(":")
+    return name if colon and "/" not in tag else reference
+
+
+def _cause(found: Image | None, stamp: str) -> Cause | None:
+    if found is None:
+        return Cause("image", "absent", f"built, {_short(stamp)}")
+    stamped = found.labels.get(BUILD)
+    if stamped == stamp:
+        return None
+    return Cause("image.build", _short(stamped) if stamped else "not built by sparkop", _short(stamp))
+
+
+def _short(stamp: str) -> str:
+    return stamp[: len("v1:") + 12]
+
+
+def _image(context: Context, node: str, reference: str) -> Image | None:
+    """What the node has under a reference now: it may have been pulled since the plan was made."""
+    document = parse_document(context.host(node).probe({"images": [reference]}), node=node)
+    return document.docker.images.get(reference) if document.docker else None
+
+
+def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> None:
+    """Tell the steps as they come. Raises BlockedError for a step that failed."""
+    last: list[str] = []
+    for item in stream:
+        if not isinstance(item, dict):
+            continue
+        for line in str(item.get("stream") or "").splitlines():
+            if line.startswith("Step "):
+                context.progress(line)
+            last = [*last, line][-TAIL:] if line.strip() else last
+        error = item.get("error")
+        if error:
+            raise BlockedError(
+                f"building {tag} failed",
+                node=node,
+                cause=str(error),
+                remedy="correct the base image or the build context; the node's own words are below",
+                detail="\n".join(last),
+            )

@@ -1,0 +1,208 @@
+"""Images built on the nodes (row B3): what is planned, what the nodes get, when it is done again."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkop.errors import BlockedError
+from sparkop.hosts.simulated_node import SimulatedImage
+from sparkop.resources import image_build
+from sparkop.resources.build_context import BuildContext, read_context
+from sparkop.resources.image_build import BASE, BUILD
+from sparkop.resources.operations import Action
+from sparkop.spec.models import ClusterSpec
+from tests.reconcile.simulation import Cluster, spec_of
+
+TAG = "made/here:local"
+PINNED = "registry.example/base@sha256:" + "ab" * 32
+TAGGED = "registry.example/base:latest"
+
+
+def spec(base: str = PINNED, context: str = "sglang-sm121") -> ClusterSpec:
+    build = {"context": context, "base": base, "tag": TAG}
+    return spec_of(image={"reference": None, "build": build})
+
+
+def cluster(base: str = PINNED, context: str = "sglang-sm121") -> Cluster:
+    made = Cluster.make(spec(base, context))
+    made.world.registry = {PINNED: SimulatedImage("sha256:ba5e", (PINNED,))}
+    made.world.registry[TAGGED] = made.world.registry[PINNED]
+    return made
+
+
+def builds(made: Cluster) -> list[str]:
+    """Nodes on which something was built, in order."""
+    return [write.node for write in made.world.writes if write.action == "image.build"]
+
+
+def images(made: Cluster) -> list[SimulatedImage]:
+    return [node.images[TAG] for node in made.world.nodes.values()]
+
+
+def planned(made: Cluster) -> list[tuple[str, str, str]]:
+    """What a plan does to images: action, node, field."""
+    return [(o.action, o.node, o.cause.field) for o in made.plan().operations if o.resource == "image"]
+
+
+def test_every_node_builds_the_same_and_only_once() -> None:
+    made = cluster()
+    assert planned(made) == [(Action.BUILD, "spark-1", "image"), (Action.BUILD, "spark-2", "image")]
+    made.apply()
+    assert sorted(builds(made)) == ["spark-1", "spark-2"]
+    assert made.rank(0)[1].spec.image == made.rank(1)[1].spec.image == TAG
+    stamps = {image.labels[BUILD] for image in images(made)}
+    assert stamps == {read_context("sglang-sm121").stamp(PINNED)}
+    assert not made.plan().operations
+
+
+def test_the_ranks_start_after_the_build() -> None:
+    made = cluster()
+    made.apply()
+    actions = [write.action for write in made.world.writes]
+    assert actions.index("container.run") > max(i for i, a in enumerate(actions) if a == "image.build")
+
+
+def test_an_image_that_is_gone_is_built_again_and_nobody_is_stopped() -> None:
+    """The same files give the same image, so the ranks that run are right."""
+    made = cluster()
+    made.apply()
+    ran = [made.rank(number)[1].id for number in (0, 1)]
+    del made.node("spark-2").images[TAG]
+    assert planned(made) == [(Action.BUILD, "spark-2", "image")]
+    assert not any(o.cost.stops_serving for o in made.plan().operations)
+    made.apply()
+    assert builds(made)[2:] == ["spark-2"]
+    assert [made.rank(number)[1].id for number in (0, 1)] == ran
+    assert not made.plan().operations
+
+
+@pytest.mark.parametrize("labels", [{}, {BUILD: "v1:of another context"}])
+def test_an_image_of_other_files_is_replaced(labels: dict[str, str]) -> None:
+    made = cluster()
+    for node in made.world.nodes.values():
+        node.images[TAG] = SimulatedImage("sha256:old", labels=labels)
+    assert [field for _, _, field in planned(made)] == ["image.build", "image.build"]
+    made.apply()
+    assert {image.labels[BUILD] for image in images(made)} == {read_context("sglang-sm121").stamp(PINNED)}
+
+
+def test_ranks_of_the_image_before_are_replaced(tmp_path: Path) -> None:
+    """A changed context gives a new image under the same tag: what runs is the old one."""
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    made = cluster(context=str(tmp_path))
+    made.apply()
+    ran = [made.rank(number)[1].id for number in (0, 1)]
+    (tmp_path / "kernel.py").write_text("fixed = True\n")
+    made.apply()
+    assert sorted(builds(made)[2:]) == ["spark-1", "spark-2"]
+    assert not set(ran) & {made.rank(number)[1].id for number in (0, 1)}
+    assert [made.rank(n)[1].image_id for n in (0, 1)] == [image.id for image in images(made)]
+    assert not made.plan().operations
+
+
+def test_a_base_by_tag_is_what_the_head_has_under_it() -> None:
+    """The tag may have moved since a node pulled it: all nodes build from the head's digest."""
+    made = cluster(TAGGED)
+    other = "registry.example/base@sha256:" + "cd" * 32
+    made.node("spark-2").images[TAGGED] = SimulatedImage("sha256:0ther", (other,))
+    made.apply()
+    assert [image.labels[BASE] for image in images(made)] == [PINNED, PINNED]
+    assert builds(made) == ["spark-1", "spark-2"], "the head first"
+    assert not made.plan().operations
+
+
+def test_a_base_by_tag_that_was_pruned_is_no_drift() -> None:
+    made = cluster(TAGGED)
+    made.apply()
+    del made.node("spark-1").images[TAGGED]
+    assert not made.plan().operations
+
+
+def test_a_base_by_tag_that_moved_on_the_head_is_built_from() -> None:
+    made = cluster(TAGGED)
+    made.apply()
+    new = "registry.example/base@sha256:" + "cd" * 32
+    made.world.registry[new] = SimulatedImage("sha256:0ther", (new,))
+    made.node("spark-1").images[TAGGED] = made.world.registry[new]
+    made.apply()
+    assert [image.labels[BASE] for image in images(made)] == [new, new]
+
+
+def test_a_context_that_is_not_there_blocks_what_needs_it(tmp_path: Path) -> None:
+    made = cluster(context=str(tmp_path / "none"))
+    blockers = [b for b in made.plan().blockers if b.resource == "image"]
+    assert [b.node for b in blockers] == ["spark-1", "spark-2"]
+    assert "none is no folder with a Dockerfile" in blockers[0].cause.desired
+
+
+def test_without_its_context_an_image_that_is_there_is_kept(tmp_path: Path) -> None:
+    """On another controller the folder may be missing: that is no reason to stop serving."""
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    made = cluster(context=str(tmp_path))
+    made.apply()
+    (tmp_path / "Dockerfile").unlink()
+    plan = made.plan()
+    assert not plan.operations
+    assert any("images are not compared" in warning for warning in plan.warnings)
+
+
+def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = [
+        {"stream": "Step 3/4 : RUN patch\n"},
+        {"stream": "backend.py: widened, refused\n"},
+        None,
+        {"errorDetail": {"code": 3}, "error": "The command 'patch' returned a non-zero code: 3"},
+    ]
+    seen: list[str] = []
+
+    class Told:
+        def progress(self, text: str) -> None:
+            seen.append(text)
+
+    with pytest.raises(BlockedError) as caught:
+        image_build._follow(iter(told), Told(), "spark-1", TAG)  # type: ignore[arg-type]
+    assert "code: 3" in (caught.value.cause or "")
+    assert "widened, refused" in (caught.value.detail or "")
+    assert seen == ["Step 3/4 : RUN patch"]
+
+
+def names(context: BuildContext) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(context.archive)) as archive:
+        return archive.getnames()
+
+
+def test_the_shipped_context_holds_what_its_dockerfile_copies() -> None:
+    assert names(read_context("sglang-sm121")) == ["Dockerfile", "patch_backend.py", "qsa_fa_fallback.py"]
+
+
+def test_times_do_not_change_a_context_and_content_name_and_mode_do(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM x\n")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/a.pyc").write_text("")
+    first = read_context(str(tmp_path))
+    assert names(first) == ["Dockerfile"]
+    (tmp_path / "Dockerfile").write_text("FROM x\n")
+    assert read_context(str(tmp_path)) == first
+    seen = {first.content}
+    for change in (
+        lambda: (tmp_path / "Dockerfile").write_text("FROM y\n"),
+        lambda: (tmp_path / "Dockerfile").chmod(0o755),
+        lambda: (tmp_path / "b").touch(),
+        lambda: (tmp_path / "b").rename(tmp_path / "c"),
+    ):
+        change()
+        seen.add(read_context(str(tmp_path)).content)
+    assert len(seen) == 5
+    assert first.stamp("a") != first.stamp("b") != replace(first, content="0").stamp("b")
+
+
+def test_a_context_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparkop.resources.build_context.LARGEST", 1000)
+    (tmp_path / "Dockerfile").write_text("FROM x\n" + "#" * 1000)
+    assert "more than" in read_context(str(tmp_path)).problem
