@@ -11,7 +11,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.guard import guard_name
-from sparkop.resources.memguard import HEARTBEAT, SILENT, silence
+from sparkop.resources.memguard import SILENT, heartbeat, silence
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -84,10 +84,8 @@ def memory_of(spec: ClusterSpec, node: str, document: Document) -> NodeMemory:
     """Pure."""
     blank = _blank(spec, node, document.error("memory") or "")
     memory = document.memory
-    beat = (document.state or {}).get(HEARTBEAT)
-    beat = beat if isinstance(beat, dict) else {}
     state = _guard(spec, document)
-    live = beat if state == "guarding" else {}
+    live = heartbeat(document) if state == "guarding" else {}
     samples = live.get("samples")
     return replace(
         blank,

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Container, Document
+from sparkop.resources import memory_gate
 from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_seconds, unread
@@ -16,7 +17,7 @@ from sparkop.resources.group import age
 from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Cause, Operation, Origin, Unknown
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown
 from sparkop.resources.stamped import changed_field, same
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -43,13 +44,20 @@ class MemoryGuard:
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
         unknown: list[Unknown] = []
+        blockers: list[Blocker] = []
+        warnings: list[str] = []
         for node in desired.nodes.values():
             document = observed.documents[node.name]
             if document.docker is None:
                 unknown.append(unread(document, "docker", node.name, KIND))
             else:
                 operations += _node(desired.spec.name, node, document)
-        return Difference(tuple(operations), unknown=tuple(unknown))
+                refused = memory_gate.closed(desired, node.name, document)
+                blockers += [refused] if refused else []
+                blocks = heartbeat(document).get("large_blocks")
+                warning = memory_gate.fragmented(desired, node.name, document, blocks)
+                warnings += [warning] if warning else []
+        return Difference(tuple(operations), tuple(blockers), tuple(unknown), tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
         containers, fence = context.host(operation.node).containers, context.fence(operation.node)
@@ -117,10 +125,15 @@ def _wrong(node: DesiredNode, container: Container, stamp: Stamp, document: Docu
     return None
 
 
+def heartbeat(document: Document) -> Mapping[str, Any]:
+    """What the guard last wrote about itself; empty when there is none."""
+    beat = (document.state or {}).get(HEARTBEAT)
+    return beat if isinstance(beat, dict) else {}
+
+
 def silence(container: Container, document: Document) -> float:
     """Seconds since the guard last read memory, or since its start; 0 when it has no heartbeat yet."""
-    beat = (document.state or {}).get(HEARTBEAT)
-    at = beat.get("at") if isinstance(beat, dict) else None
+    at = heartbeat(document).get("at")
     since = age(container, document)
     if not isinstance(at, int | float) or document.machine is None or since is None:
         return 0.0
