@@ -13,13 +13,13 @@ from rich.console import Console
 @cache
 def out() -> Console:
     """Data, on stdout."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @cache
 def talk() -> Console:
     """Talk, on stderr."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def print_json(value: Any) -> None:
