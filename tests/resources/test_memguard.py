@@ -1,0 +1,202 @@
+"""The guard as a resource: what it is given, when it is replaced, what a trip leads to, the launch gate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sparkop.hosts.base import ContainerSpec
+from sparkop.hosts.simulated_node import Answer, SimulatedNode
+from sparkop.reconcile.memory import memory_of, read_memory
+from sparkop.reconcile.status import GuardStatus, status_of
+from sparkop.resources import memory_gate
+from sparkop.resources.guard import guard_container, program, program_file
+from sparkop.views.quantities import sparkline
+from tests.reconcile.simulation import Cluster, spec_of
+
+GIB, MIB = 1 << 30, 1 << 20
+STATE = "/home/spark/.sparkop/test"
+
+
+def serving() -> Cluster:
+    cluster = Cluster.make(spec_of(2))
+    cluster.apply()
+    return cluster
+
+
+def put(node: SimulatedNode, name: str, document: dict[str, Any]) -> None:
+    node.files[f"{STATE}/{name}"] = (json.dumps(document).encode(), 0o644)
+
+
+def guard_of(cluster: Cluster) -> ContainerSpec:
+    found = guard_container(cluster.spec, STATE, "/w")
+    assert found is not None
+    return found
+
+
+def operations(cluster: Cluster) -> list[str]:
+    return [f"{o.action} {o.resource}@{o.node}" for o in cluster.plan().operations]
+
+
+def test_the_guard_gets_what_it_needs_and_no_more() -> None:
+    """No network, GPU, devices or privileges; Docker starts it whatever happened; the checkpoint read-only."""
+    options = guard_of(serving()).options
+    assert options is not None
+    assert (options.network, options.pid, options.restart) == ("none", "host", "always")
+    assert options.capabilities == ("IPC_LOCK", "SYS_NICE")
+    assert options.ulimits == {"memlock": -1}
+    assert options.read_only_root
+    assert not (options.privileged or options.gpus or options.devices)
+    mounts = {m.target: m.read_only for m in guard_of(serving()).mounts}
+    assert mounts["/weights"] is True
+    assert mounts[f"/sparkop/{program_file()}"] is True
+
+
+def test_a_new_program_replaces_the_guard_and_leaves_the_ranks() -> None:
+    """A running guard keeps the file that it was started with, so another program has another name."""
+    cluster = serving()
+    for node in cluster.world.nodes.values():
+        container = node.containers["test-memguard"]
+        labels = {**container.spec.labels}
+        for key in ("sparkop.hash", "sparkop.desired"):
+            labels[key] = labels[key].replace(program_file(), "memguard-000000000000.pyz")
+        labels["sparkop.hash"] = "v1:" + "0" * 64
+        container.spec = ContainerSpec(**{**vars(container.spec), "labels": labels})
+        node.files.pop(f"{STATE}/{program_file()}")
+    assert {line.partition("@")[0] for line in operations(cluster)} == {
+        "create state/memguard.py",
+        "remove memguard",
+        "start memguard",
+    }
+    cluster.apply()
+    assert cluster.node("spark-1").files[f"{STATE}/{program_file()}"][0] == program()
+
+
+def test_a_guard_that_stopped_reading_is_replaced() -> None:
+    """Its container runs, but it has looked at no memory for a minute."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    cluster.clock.now += 300
+    put(node, "memguard.json", {"at": cluster.clock.now - 5})
+    assert operations(cluster) == []
+    put(node, "memguard.json", {"at": cluster.clock.now - 90})
+    assert operations(cluster) == ["remove memguard@spark-2", "start memguard@spark-2"]
+    assert cluster.plan().operations[0].cause.observed == "silent for 90 s"
+
+
+def trip(cluster: Cluster, **more: Any) -> None:
+    node = cluster.node("spark-2")
+    stamp = node.containers["test-r1"].spec.labels["sparkop.hash"]
+    record = {"version": 1, "at": cluster.clock.now, "available": 900 * MIB, "floor": GIB, "hashes": [stamp]}
+    put(node, "trip.json", {**record, "containers": ["test-r1"], **more})
+    node.exit("test-r1", 137)
+
+
+def test_after_a_trip_the_group_goes_down_everywhere_and_stays_down() -> None:
+    """The rank that was not killed is; nothing is started, and the second plan has nothing more to do."""
+    cluster = serving()
+    trip(cluster)
+    assert operations(cluster) == ["remove trip/test-r0@spark-1"]
+    for operation in cluster.plan().operations:
+        assert operation.cost.stops_serving
+    node = cluster.node("spark-1")
+    node.exit("test-r0", 137)
+    plan = cluster.plan()
+    assert plan.operations == ()
+    assert [b.resource for b in plan.blockers] == ["trip"]
+    assert "lower memory.kvCache (now 64.0 MiB) before you raise the guard's floor" in plan.blockers[0].remedy
+
+
+def guard_status(cluster: Cluster) -> GuardStatus:
+    reading = cluster.observe()
+    found = status_of(reading, cluster.plan()).nodes[1].guard
+    assert found is not None
+    return found
+
+
+def test_status_has_the_last_minutes_of_a_trip() -> None:
+    """Samples, phase and the largest processes; what can't be read is left out, not in the way."""
+    cluster = serving()
+    largest = [{"pid": 7, "name": "python3", "rss": 3 * GIB}]
+    trip(cluster, samples=[4000, 2000, 900], step=2.0, phase="loading", largest=largest)
+    story = guard_status(cluster).story
+    assert story is not None
+    assert story.samples == (4000 * MIB, 2000 * MIB, 900 * MIB)
+    assert (story.phase, story.largest, story.containers) == (
+        "loading",
+        ("python3 (7) 3.0 GiB",),
+        ("test-r1",),
+    )
+    put(
+        cluster.node("spark-2"),
+        "trip.json",
+        {"at": 1, "available": 2, "floor": 3, "samples": "x", "largest": 4},
+    )
+    story = guard_status(cluster).story
+    assert story is not None
+    assert (story.samples, story.largest, story.available) == ((), (), 2)
+
+
+def test_too_little_memory_is_refused_before_a_launch_with_figures() -> None:
+    """vLLM wants its share of all memory; nothing is started, and it says what there is and what it takes."""
+    cluster = Cluster.make(spec_of(2, memory={"gpuFraction": 0.85}))
+    cluster.node("spark-2").memory_used = 40 * GIB
+    plan = cluster.plan()
+    [refused] = [b for b in plan.blockers if b.resource == memory_gate.RESOURCE]
+    assert (refused.node, refused.cause.observed) == ("spark-2", "81.0 GiB")
+    assert refused.cause.desired == "102.8 GiB at least: memory.gpuFraction 0.85 of all"
+    assert not [o for o in plan.operations if o.resource.startswith("rank")]
+
+
+def test_a_running_group_is_not_asked_for_its_memory_again() -> None:
+    """What is available beside it is what it left."""
+    cluster = serving()
+    cluster.node("spark-2").memory_used = 120 * GIB
+    assert cluster.plan().blockers == ()
+
+
+def test_fragmented_memory_is_told_before_a_launch() -> None:
+    """Plenty is free, but hardly any of it in large blocks."""
+    cluster = Cluster.make(spec_of(2))
+    put(cluster.node("spark-1"), "memguard.json", {"at": cluster.clock.now, "large_blocks": 2 * GIB})
+    assert any("spark-1: only 2.0 GiB of 117.0 GiB free" in warning for warning in cluster.plan().warnings)
+    put(cluster.node("spark-1"), "memguard.json", {"at": cluster.clock.now, "large_blocks": 100 * GIB})
+    assert cluster.plan().warnings == ()
+
+
+def test_memory_of_a_node_beside_its_guards_heartbeat() -> None:
+    """Figures from the probe, phase and minutes from the guard; a guard that is silent has no phase."""
+    cluster = serving()
+    beat = {
+        "at": cluster.clock.now,
+        "phase": "serving",
+        "samples": [5, 4],
+        "lowest": 4 * MIB,
+        "large_blocks": 9,
+    }
+    put(cluster.node("spark-1"), "memguard.json", {**beat, "containers": [{"name": "test-r0", "rss": 7}]})
+    documents = cluster.observe().observed.documents
+    found = memory_of(cluster.spec, "spark-1", documents["spark-1"])
+    assert (found.guard, found.phase, found.samples) == ("guarding", "serving", (5 * MIB, 4 * MIB))
+    assert [(c.name, c.resident) for c in found.containers] == [("test-r0", 7)]
+    cluster.node("spark-1").containers.pop("test-memguard")
+    documents = cluster.observe().observed.documents
+    found = memory_of(cluster.spec, "spark-1", documents["spark-1"])
+    assert (found.guard, found.phase, found.samples) == ("missing", "", ())
+
+
+def test_memory_of_a_silent_node_is_unknown_and_of_the_others_is_told() -> None:
+    """Unknown is never zero."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    first, second = read_memory(cluster.spec, cluster.hosts())
+    assert (first.reason, first.total) == ("", 121 * GIB)
+    assert second.available is None
+    assert second.reason
+
+
+def test_a_sparkline_keeps_the_lows() -> None:
+    """One bar a value; of a group, the least."""
+    assert sparkline([0, 4, 8]) == "▁▅█"
+    assert sparkline([8] * 50 + [0] + [8] * 69, width=60).count("▁") == 1
+    assert sparkline([]) == ""
