@@ -176,8 +176,8 @@ class _Plan:
         cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
         document = self._observed.documents[name]
         full = self._no_room(node, document, needed)
-        if full is None and action is Action.DOWNLOAD and needed:
-            full = self._below_free_space(node, document, weights)
+        if full is None and action is Action.DOWNLOAD:
+            full = self._below_free_space(node, document, needed)
         if full is not None:
             self.blockers.append(full)
             return
@@ -214,19 +214,18 @@ class _Plan:
             f"make room on {node.name}, or set weights.path to a larger disk",
         )
 
-    def _below_free_space(self, node: DesiredNode, document: Document, weights: Weights) -> Blocker | None:
-        """Less room than the spec asks for before a download begins; what it has fetched counts as room."""
-        asked, disk = self._desired.spec.weights.free_space, self._disk(node, document)
-        if asked is None or disk is None or disk.free + weights.bytes >= asked:
+    def _below_free_space(self, node: DesiredNode, document: Document, needed: int) -> Blocker | None:
+        """Less room than the spec asks for; of a download that is half done, half of it."""
+        whole, disk = self._desired.spec.weights.free_space, self._disk(node, document)
+        if whole is None or disk is None or not needed:
+            return None
+        asked = whole * (needed - _in_staging(document)) // self._checkpoint.size
+        if disk.free >= asked:
             return None
         return Blocker(
             node.name,
             KIND,
-            Cause(
-                "disk",
-                f"{human_bytes(disk.free)} free at {disk.path}",
-                f"{human_bytes(asked - weights.bytes)} free",
-            ),
+            Cause("disk", f"{human_bytes(disk.free)} free at {disk.path}", f"{human_bytes(asked)} free"),
             f"make room on {node.name}, set weights.path to a larger disk, or lower weights.freeSpace",
         )
 

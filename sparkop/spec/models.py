@@ -75,8 +75,8 @@ class WeightsSpec(SpecModel):
     )
     free_space: ByteSize | None = Field(
         default=None,
-        description="Free space that the download needs on the node that downloads, less what is there "
-        "already.",
+        description="Free space that the whole download needs on the node that downloads; of a download "
+        "that is half done, half of it.",
         json_schema_extra=about(unit="bytes", default="what is still to be fetched"),
     )
     endpoint: str | None = Field(

@@ -153,17 +153,17 @@ def test_too_little_room_blocks_before_anything_starts() -> None:
     assert lines(compare({"n1": NONE, "n2": ALL}, free=GIB, transfer=staged)) == ["copy n1 from n2"]
 
 
-def test_a_download_needs_the_room_that_the_spec_asks_for_less_what_is_there() -> None:
-    """freeSpace counts before a download begins; one that goes on must not ask for it again."""
-    asked: dict[str, Any] = {"freeSpace": "10 GiB"}
-    short = compare({"n1": NONE, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)
+def test_a_download_needs_the_room_that_the_spec_asks_for_and_half_of_it_for_the_second_half() -> None:
+    """freeSpace counts before a download begins; one lost file must not ask for all of it again."""
+    asked: dict[str, Any] = {"freeSpace": "10 GiB", "distribution": "direct"}
+    short = compare({"n1": NONE, "n2": ALL}, free=9 * GIB, **asked)
     assert [(b.node, b.cause.desired) for b in short.blockers] == [("n1", "10.0 GiB free")]
     assert "weights.freeSpace" in short.blockers[0].remedy
-    assert lines(compare({"n1": HALF, "n2": ALL}, free=9 * GIB, distribution="direct", **asked)) == [
-        "download n1"
-    ]
-    assert lines(compare({"n1": ALL, "n2": NONE}, free=9 * GIB, **asked)) == ["copy n2 from n1"]
+    assert lines(compare({"n1": HALF, "n2": ALL}, free=5 * GIB, **asked)) == ["download n1"]
+    assert compare({"n1": HALF, "n2": ALL}, free=5 * GIB - 1, **asked).blockers
     assert not compare({"n1": DOUBTFUL}, free=1, **asked).blockers, "what is only hashed needs no room"
+    copied = compare({"n1": ALL, "n2": NONE}, free=9 * GIB, freeSpace="10 GiB")
+    assert lines(copied) == ["copy n2 from n1"]
 
 
 def test_without_a_fabric_nothing_is_copied() -> None:
