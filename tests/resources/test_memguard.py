@@ -39,14 +39,14 @@ def operations(cluster: Cluster) -> list[str]:
 
 
 def test_the_guard_gets_what_it_needs_and_no_more() -> None:
-    """No network, GPU, devices or privileges; Docker starts it whatever happened; the checkpoint read-only."""
+    """No network, GPU, devices, privileges; Docker starts it whatever happened; checkpoint read-only."""
     options = guard_of(serving()).options
     assert options is not None
     assert (options.network, options.pid, options.restart) == ("none", "host", "always")
     assert options.capabilities == ("IPC_LOCK", "SYS_NICE")
     assert options.ulimits == {"memlock": -1}
     assert options.read_only_root
-    assert not (options.privileged or options.gpus or options.devices)
+    assert (options.privileged, options.gpus, options.devices) == (False, False, ())
     mounts = {m.target: m.read_only for m in guard_of(serving()).mounts}
     assert mounts["/weights"] is True
     assert mounts[f"/sparkop/{program_file()}"] is True
