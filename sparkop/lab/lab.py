@@ -272,9 +272,10 @@ def _end_processes(groups: Cgroups, lab: Lab | None) -> None:
     end = time.monotonic() + GONE_SECONDS
     seen: dict[int, str | None] = {}
     network = None
-    if lab and lab.pid:
-        network = network_of(lab.pid)
-        kill([lab.pid])  # the root of all pid namespaces: the kernel ends the rest
+    if lab and (pid := lab.pid):
+        with contextlib.suppress(OSError):  # it may be ending by itself
+            network = network_of(pid)
+        kill([pid])  # the root of all pid namespaces: the kernel ends the rest
     while True:
         left = groups.processes()
         if lab:
