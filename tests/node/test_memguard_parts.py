@@ -185,7 +185,7 @@ def test_docker_kills_after_the_kernel(tmp_path: Path) -> None:
         world.guard.ranks = (rank,)
         world.guard.tick()
         assert len(rank.killed) == 1
-        watching.turn(0.0)
+        watching.carry_out(0.0)
         assert made.kills == ["POST /containers/abc/kill?signal=KILL"]
 
 

@@ -105,9 +105,10 @@ def ended(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 def hold(identifier: str, pid: int, proc: str = "/proc") -> int | None:
-    """A descriptor of a container's process 1; None when this guard can't see it.
+    """A descriptor of a container's process 1; None when this guard can't see it, or may not kill it.
 
-    The process is checked after it is held: its number could have passed to another one meanwhile.
+    The process is checked after it is held: its number could have passed to another one meanwhile. Signal 0
+    asks for the right to kill: AppArmor refuses it for a privileged container.
     """
     if pid <= 0:
         return None
@@ -116,6 +117,7 @@ def hold(identifier: str, pid: int, proc: str = "/proc") -> int | None:
     except OSError:
         return None
     try:
+        signal.pidfd_send_signal(descriptor, 0)
         if identifier in reading.cgroup(pid, proc):
             return descriptor
     except OSError:

@@ -46,21 +46,24 @@ class Watcher:
         threading.Thread(target=self._run, name="watcher", daemon=True).start()
 
     def turn(self, now: float) -> None:
-        """One round; only Docker can make it slow."""
+        """Records, log, ranks, heartbeat; only Docker can make it slow."""
         self._publish()
         self._speak()
-        while True:
-            try:
-                rank = self.guard.kills.get_nowait()
-            except queue.Empty:
-                break
-            self._kill(rank)
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             self.look()
         if now - self._beat >= BEAT_EVERY:
             self._beat = now
             self.heartbeat()
+
+    def carry_out(self, seconds: float) -> None:
+        """Wait so long for a kill that Docker has to do, and do all there are: no kill waits for a turn."""
+        try:
+            self._kill(self.guard.kills.get(timeout=seconds))
+            while True:
+                self._kill(self.guard.kills.get_nowait())
+        except queue.Empty:
+            return
 
     def look(self) -> None:
         """Ask Docker which ranks run. When it does not answer, those that were known stay known."""
@@ -150,7 +153,7 @@ class Watcher:
     def _run(self) -> None:
         while True:
             self.turn(time.monotonic())
-            time.sleep(TURN)
+            self.carry_out(TURN)
 
 
 class Releaser:
