@@ -36,7 +36,14 @@ def rendering_of(
 def _facts(desired: Desired) -> list[NodeFacts]:
     found = []
     for node in desired.spec.nodes:
-        facts = desired.nodes[node.name].facts
+        facts, unread = desired.nodes[node.name].facts, desired.nodes[node.name].unread
+        if unread:
+            raise UnreachableError(
+                "what changes its rank can't be read",
+                node=node.name,
+                cause=unread,
+                remedy="make the file readable for the user, or take it out of the spec",
+            )
         if facts is None:
             raise UnreachableError(
                 "its place on the fabric is not known",

@@ -33,7 +33,10 @@ class DesiredNode:
     weights: str
     """Folder of the checkpoint, or the hub cache that holds it."""
     facts: NodeFacts | None
-    """None when its fabric could not be read or has no address: ranks can't be rendered then."""
+    """None when its fabric could not be read or has no address, or with ``unread``: ranks can't be rendered
+    then."""
+    unread: str = ""
+    """Why it can't be told whether a file that changes what is rendered is there."""
     guard: ContainerSpec | None = None
     """None when the spec wants no memory guard."""
 
@@ -126,6 +129,7 @@ def _node(
 ) -> DesiredNode:
     home = document.machine.home if document.machine else ""
     state = expand(state_directory(spec, node), home)
+    unread = _unread(spec, engine, document)
     weights = expand(weights_directory(spec, node), home)
     return DesiredNode(
         name=node.name,
@@ -133,9 +137,18 @@ def _node(
         home=home,
         state=state,
         weights=weights,
-        facts=_facts(spec, engine, node, document, outside),
+        facts=None if unread else _facts(spec, engine, node, document, outside),
+        unread=unread,
         guard=guard_container(spec, state, weights),
     )
+
+
+def _unread(spec: ClusterSpec, engine: Engine, document: Document) -> str:
+    for path in engine.optional_files(spec):
+        reason = document.error("files", path)
+        if reason is not None:
+            return f"{path}: {reason}"
+    return ""
 
 
 def _facts(
@@ -181,6 +194,8 @@ def _ranks(
         if node.name not in nodes:
             return (), f"{node.name} was not read"
         found = nodes[node.name].facts
+        if nodes[node.name].unread:
+            return (), f"{node.name}: {nodes[node.name].unread}"
         if found is None:
             return (), f"the fabric of {node.name} is not known"
         facts.append(found)

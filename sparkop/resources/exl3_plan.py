@@ -62,6 +62,10 @@ class Exl3Plan:
             if document.files is None:
                 unknown.append(unread(document, "files", node.name, KIND))
                 continue
+            unseen = document.error("files", f"{PLANS}/{plan}")
+            if unseen is not None:
+                unknown.append(Unknown(node.name, f"{PLANS}/{plan}: {unseen}", KIND))
+                continue
             content = None
             if _verified(document, plan_file(plan)):
                 path = source(desired.spec, desired.spec.nodes[node.index], plan)

@@ -18,7 +18,7 @@ from sparkop.resources.group import state_text
 from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_ADOPT, History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -43,6 +43,7 @@ class Foreign:
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
         blockers: list[Blocker] = []
+        unknown: list[Unknown] = []
         for node in desired.nodes.values():
             document = observed.documents[node.name]
             found = _foreign(desired.spec, document)
@@ -53,8 +54,12 @@ class Foreign:
                 else:
                     blockers.append(made)
             if node.head and not found:
-                blockers += _taken_ports(desired.spec, node, document)
-        return Difference(tuple(operations), tuple(blockers), warnings=_neighbours(desired, observed))
+                for port in _ports_of(desired.spec, node, document):
+                    blockers += [port] if isinstance(port, Blocker) else []
+                    unknown += [port] if isinstance(port, Unknown) else []
+        return Difference(
+            tuple(operations), tuple(blockers), tuple(unknown), warnings=_neighbours(desired, observed)
+        )
 
     def perform(self, operation: Operation, context: Context) -> None:
         host = context.host(operation.node)
@@ -115,18 +120,22 @@ def _neighbours(desired: Desired, observed: Observed) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _taken_ports(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker]:
-    """Ports that are held while no rank of ours could hold them."""
+def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker | Unknown]:
+    """Ports that are held, or may be, while no rank of ours could hold them."""
     if any(c.running for c, _ in ours(document, spec.name, ROLE_RANK)) or document.docker is None:
         return []
-    blockers = []
+    found: list[Blocker | Unknown] = []
     for number in _ports(spec):
         port = (document.ports or {}).get(str(number))
-        if port is None or not port.listening:
+        if port is None:
+            why = document.error("ports", str(number)) or "not in the node's answer"
+            found.append(Unknown(node.name, f"port {number}: {why}", KIND))
+            continue
+        if not port.listening:
             continue
         who = f"{port.process} (pid {port.pid})" if port.process else f"a process of uid {port.uid}"
         field = "api.port" if number == spec.api.port else "engine.rendezvousPort"
-        blockers.append(
+        found.append(
             Blocker(
                 node.name,
                 f"{KIND}/port-{number}",
@@ -134,4 +143,4 @@ def _taken_ports(spec: ClusterSpec, node: DesiredNode, document: Document) -> li
                 f"end that program (on {node.name}: sudo ss -ltnp 'sport = :{number}'), or change {field}",
             )
         )
-    return blockers
+    return found

@@ -27,7 +27,7 @@ from sparkop.resources.group import Found, Group, examine
 from sparkop.resources.incident import folder, keep
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
 from sparkop.resources.weights_job import release_pages
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -61,6 +61,7 @@ class Ranks:
             for name in desired.nodes
             if observed.documents[name].docker is None
         )
+        unknown += tuple(Unknown(n.name, n.unread, KIND) for n in desired.nodes.values() if n.unread)
         if unknown or not observed.complete:
             return Difference(unknown=unknown)
         if not desired.ranks:

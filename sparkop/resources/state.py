@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
+from sparkop.resources import intent, trip
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import unread
@@ -25,6 +26,14 @@ PROGRAM = "memguard.py"
 """How plans call the guard's program; its file has the hash of its content in its name."""
 OWNER = "cluster.json"
 """Says whose folder it is: two clusters must not share one."""
+
+
+MARKS: Mapping[str, Callable[[Document], bool]] = {
+    OWNER: lambda document: _owner(document) is not None,
+    trip.FILE: lambda document: trip.trip_in("", document) is not None,
+    intent.FILE: lambda document: isinstance((document.state or {}).get(intent.FILE), dict),
+}
+"""Files that forbid something, and whether what was read is whole."""
 
 
 class StateFiles:
@@ -48,9 +57,11 @@ class StateFiles:
             if missing is not None:
                 unknown.append(unread(document, missing, node.name, KIND))
                 continue
-            problem = document.error("state", OWNER)
-            if problem is not None:
-                unknown.append(Unknown(node.name, f"{OWNER}: {problem}", KIND))
+            problems = [Unknown(node.name, why, KIND) for why in _unreadable(document)]
+            unseen = document.error("files", program_file())
+            problems += [Unknown(node.name, f"{program_file()}: {unseen}", KIND)] if unseen else []
+            if problems:
+                unknown += problems
                 continue
             owner = _owner(document)
             if owner not in (None, desired.spec.name):
@@ -71,6 +82,18 @@ class StateFiles:
 def owner_mark(cluster: str) -> bytes:
     """Content of ``cluster.json``."""
     return json.dumps({"version": 1, "cluster": cluster}, sort_keys=True).encode() + b"\n"
+
+
+def _unreadable(document: Document) -> list[str]:
+    """Which marks can't be read. No mark is an answer; a damaged one is none: it may say "do not start"."""
+    told = []
+    for name, whole in MARKS.items():
+        problem = document.error("state", name)
+        if problem is None and name in (document.state or {}) and not whole(document):
+            problem = "it is damaged"
+        if problem is not None:
+            told.append(f"{name}: {problem}: read it, and remove it when it says nothing that matters")
+    return told
 
 
 def _owner(document: Document) -> str | None:
