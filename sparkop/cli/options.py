@@ -119,11 +119,12 @@ def reach_spec(
 
     if inside() != lab:
         join(lab)
-    named = loaded.spec.image.reference
+    image = loaded.spec.image
+    field, named = ("build.base", image.build.base) if image.build else ("reference", image.reference)
     under = replace(choice, overlays=(overlay_path(lab, named), *choice.overlays), how=None)
     resolved = image_reference(lab, named)
     if resolved is not None:  # above all: it may be an overlay of the user's that names the lab's image
-        under = replace(under, sets=(*choice.sets, f"image.reference={resolved}"))
+        under = replace(under, sets=(*choice.sets, f"image.{field}={resolved}"))
     return _load(under), choice
 
 

@@ -35,7 +35,7 @@ def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
             mounts = {"source": str(ensure_venv(say)), "target": images.VENV_TARGET, "readOnly": True}
         own[name] = {
             "weights": {"revision": commit},  # another lab's hub has another main
-            "image": {"reference": reference},
+            "image": {"build": {"base": reference}} if name == images.LEGACY else {"reference": reference},
             "engine": {"container": {"mounts": [mounts]}},
         }
     overlay.write(lab.paths, own)

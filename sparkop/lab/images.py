@@ -34,6 +34,9 @@ STORE = Path("docker/registry/v2")
 
 Say = Callable[[str], None]
 
+LEGACY = "standin-sglang-legacy"
+"""The image that is no engine but the base of one: ``image.build.base`` of recipe B's spec."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -47,6 +50,7 @@ class Recipe:
 RECIPES = (
     Recipe("standin", "lab-standin", "vllm"),
     Recipe("standin-sglang", "lab-standin", "sglang"),
+    Recipe(LEGACY, "lab-standin", "sglang-legacy"),
     Recipe("vllm", "lab-vllm"),
 )
 

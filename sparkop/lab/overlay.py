@@ -30,7 +30,8 @@ def image_reference(lab: str | None, reference: str | None) -> str | None:
     own = _own(lab, reference)
     if own is None:
         return None
-    found = json.loads(own.read_text(encoding="utf-8")).get("image", {}).get("reference")
+    image = json.loads(own.read_text(encoding="utf-8")).get("image", {})
+    found = image.get("reference") or image.get("build", {}).get("base")
     return found if isinstance(found, str) else None
 
 

@@ -5,6 +5,7 @@ A base that is named by tag is what the head has under that tag: the other nodes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from sparkop.errors import BlockedError
@@ -25,6 +26,10 @@ BASE = "sparkop.base"
 """Label of a built image: the base, by digest where it has one."""
 TAIL = 20
 """Lines of a failed build that are shown."""
+LONGEST = 100
+"""Characters of a step that are shown."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+OF_THE_BUILDER = (" --->", "Removing intermediate container")
 
 
 def difference(desired: Desired, observed: Observed) -> Difference:
@@ -138,6 +143,10 @@ def _image(context: Context, node: str, reference: str) -> Image | None:
     return document.docker.images.get(reference) if document.docker else None
 
 
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
 def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> None:
     """Tell the steps as they come. Raises BlockedError for a step that failed."""
     last: list[str] = []
@@ -145,15 +154,18 @@ def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> No
         if not isinstance(item, dict):
             continue
         for line in str(item.get("stream") or "").splitlines():
+            line = COLOUR.sub("", line)
             if line.startswith("Step "):
-                context.progress(line)
-            last = [*last, line][-TAIL:] if line.strip() else last
+                context.progress(_shortened(line))
+            elif line.strip() and not line.startswith(OF_THE_BUILDER):
+                last = [*last, line][-TAIL:]
         error = item.get("error")
         if error:
+            code = (item.get("errorDetail") or {}).get("code")
             raise BlockedError(
                 f"building {tag} failed",
                 node=node,
-                cause=str(error),
-                remedy="correct the base image or the build context; the node's own words are below",
+                cause=f"a step ended with exit code {code}" if code else str(error),
+                remedy="correct the base image or the build context; the step's own words are above",
                 detail="\n".join(last),
             )

@@ -154,8 +154,9 @@ def test_without_its_context_an_image_that_is_there_is_kept(tmp_path: Path) -> N
 
 def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = [
-        {"stream": "Step 3/4 : RUN patch\n"},
-        {"stream": "backend.py: widened, refused\n"},
+        {"stream": f"Step 3/4 : RUN {'patch ' * 50}\n"},
+        {"stream": " ---> Running in 29a15e43f2c6\n"},
+        {"stream": "\x1b[91mbackend.py: widened, refused\n\x1b[0m"},
         None,
         {"errorDetail": {"code": 3}, "error": "The command 'patch' returned a non-zero code: 3"},
     ]
@@ -167,9 +168,10 @@ def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(BlockedError) as caught:
         image_build._follow(iter(told), Told(), "spark-1", TAG)  # type: ignore[arg-type]
-    assert "code: 3" in (caught.value.cause or "")
-    assert "widened, refused" in (caught.value.detail or "")
-    assert seen == ["Step 3/4 : RUN patch"]
+    assert caught.value.cause == "a step ended with exit code 3"
+    assert caught.value.detail == "backend.py: widened, refused"
+    assert seen[0].startswith("Step 3/4 : RUN patch")
+    assert len(seen[0]) == 100
 
 
 def names(context: BuildContext) -> list[str]:

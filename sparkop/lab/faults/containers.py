@@ -77,7 +77,7 @@ def _kill_launchers(target: Target) -> str:
 
 
 def _drift(target: Target) -> str:
-    """Take the digest from the lab's images: containers go on, the asked reference is not there any more."""
+    """Take the names from the engines' images: containers go on, the asked name is not there any more."""
     references = _own_references(target)
     if not references:
         raise LabError(f"{target.host.name}: no image of {REGISTRY_NAME}")
@@ -90,10 +90,13 @@ def _drift(target: Target) -> str:
 def _pull(target: Target) -> str:
     file = target.host.paths.root / "drifted.json"
     references: list[str] = json.loads(file.read_text()) if file.exists() else []
-    for reference in references:
+    pulled = [reference for reference in references if reference.startswith(f"{REGISTRY_NAME}:")]
+    for reference in pulled:
         target.host.docker("pull", "-q", reference)
     file.unlink(missing_ok=True)
-    return f"pulled {', '.join(references) or 'nothing'}"
+    built = sorted({*references} - {*pulled})
+    note = f"; sparkop apply builds {', '.join(built)}" if built else ""
+    return f"pulled {', '.join(pulled) or 'nothing'}{note}"
 
 
 def _note(target: Target, references: list[str]) -> None:
@@ -101,13 +104,14 @@ def _note(target: Target, references: list[str]) -> None:
 
 
 def _own_references(target: Target) -> list[str]:
+    """Names of images that came from the lab's registry, and of those built for ranks."""
     ids = sorted(set(target.host.docker("images", "-q", "--no-trunc").split()))
     images = json.loads(target.host.docker("inspect", *ids)) if ids else []
     return [
         reference
         for image in images
         for reference in (*image["RepoTags"], *image["RepoDigests"])
-        if reference.startswith(f"{REGISTRY_NAME}:")
+        if reference.startswith(f"{REGISTRY_NAME}:") or "sparkop.build" in (image["Config"]["Labels"] or {})
     ]
 
 
@@ -134,7 +138,5 @@ FAULTS = (
         _kill_launchers,
         _apply_mends,
     ),
-    Fault(
-        "image-drift", "Take the lab's images from their digests; running containers go on.", _drift, _pull
-    ),
+    Fault("image-drift", "Take the names from the engines' images; running containers go on.", _drift, _pull),
 )

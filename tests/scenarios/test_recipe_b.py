@@ -1,0 +1,104 @@
+"""Recipe B from its very spec on two lab hosts: both build the image, the stand-in serves as SGLang does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkop.lab.overlay import image_reference
+from tests.scenarios.conftest import User
+
+pytestmark = pytest.mark.lab
+
+SPEC = ("specs/qwen3.8-flash-next.yaml", "--overlay", "tests/data/overlays/lab-recipe-b.yaml")
+HOSTS = ("spark-1", "spark-2")
+TAG = "qwen38-flashnext-dspark:local"
+NAMES = ("qwen38-flash-next-head", "qwen38-flash-next-worker")
+BACKEND = "/sgl-workspace/sglang/python/sglang/srt/layers/attention/qwen_sparse_attn_backend.py"
+
+
+@pytest.fixture
+def recipe(user: User) -> Iterator[User]:
+    """A user whose hosts have nothing of the recipe before and after."""
+    everything = ("destroy", *SPEC, "--yes", "--weights", "qwen38-flash-next")
+    user.sparkop(*everything, check=0)
+    yield user
+    user.sparkop(*everything, check=0)
+
+
+def inspect(user: User, host: str, what: str) -> Any:
+    """``docker inspect`` of one thing on a host."""
+    return json.loads(user.lab.host(host).docker("inspect", what))[0]
+
+
+def ids(user: User) -> list[str]:
+    return [inspect(user, host, name)["Id"] for host, name in zip(HOSTS, NAMES, strict=True)]
+
+
+def planned(user: User, *more: str) -> list[tuple[str, str, str]]:
+    told = user.sparkop("diff", *SPEC, *more, "-o", "json", check=2).json
+    return [(o["action"], o["resource"], o["node"]) for o in told["operations"]]
+
+
+def test_from_nothing_to_tokens_by_an_image_that_both_hosts_built(recipe: User) -> None:
+    """B1, B3, B6 to B9: rendered arguments and no others, the patched backend, and drift mended in place."""
+    recipe.sparkop("apply", *SPEC, "--yes", check=0)
+    assert "nothing to do" in recipe.sparkop("apply", *SPEC, check=0).err
+
+    stamps = [inspect(recipe, host, TAG)["Config"]["Labels"]["sparkop.build"] for host in HOSTS]
+    assert stamps[0] == stamps[1]
+    rendered = recipe.sparkop("render", *SPEC, "-o", "json", check=0).json
+    for rank, host in enumerate(HOSTS):
+        made = inspect(recipe, host, NAMES[rank])
+        assert made["Config"]["Cmd"] == rendered["ranks"][rank]["arguments"]
+        assert made["Config"]["Image"] == TAG
+        check = ("exec", NAMES[rank], "python3", "/opt/sparkop/patch_backend.py", BACKEND, "--check")
+        assert "patched, nothing to do" in recipe.lab.host(host).docker(*check)
+
+    smoke = recipe.sparkop("smoke", *SPEC, "-o", "json", check=0).json
+    assert {check["verdict"] for check in smoke["checks"]} == {"PASS", "not offered"}
+
+    ran = ids(recipe)
+    recipe.sparkop("lab", "break", "image-drift", "spark-2", check=0)
+    assert planned(recipe) == [("build", "image", "spark-2")]
+    recipe.sparkop("apply", *SPEC, check=0)
+    assert ids(recipe) == ran, "the same files give the same image: nobody is stopped"
+    recipe.sparkop("diff", *SPEC, check=0)
+
+
+def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> None:
+    """The image's tag stays; what runs is its content."""
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("ARG BASE\nFROM ${BASE}\nRUN echo 1 > /version\n")
+    own = ("--set", f"image.build.context={tmp_path}")
+    recipe.sparkop("apply", *SPEC, *own, "--yes", check=0)
+    ran = ids(recipe)
+    dockerfile.write_text("ARG BASE\nFROM ${BASE}\nRUN echo 2 > /version\n")
+    assert [each for each in planned(recipe, *own) if each[0] == "build"] == [
+        ("build", "image", "spark-1"),
+        ("build", "image", "spark-2"),
+    ]
+    recipe.sparkop("apply", *SPEC, *own, "--yes", check=0)
+    assert not set(ids(recipe)) & set(ran)
+    for host, name in zip(HOSTS, NAMES, strict=True):
+        assert recipe.lab.host(host).docker("exec", name, "cat", "/version").strip() == "2"
+
+
+def test_a_backend_that_would_emit_token_0_builds_no_image(recipe: User, tmp_path: Path) -> None:
+    """The patcher's refusal ends the build, and apply tells its words."""
+    base = image_reference(recipe.lab.name, "lab/standin-sglang-legacy")
+    widen = f"sed -i 's/import is_sm100/import is_sm120_supported as is_sm100/' {BACKEND}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {widen}\n")
+    for host in HOSTS:
+        recipe.lab.host(host).docker("build", "-q", "-t", "test/widened:1", str(tmp_path))
+    own = ("--set", "image.build.base=test/widened:1", "--set", "weights.revision=main")
+    failed = recipe.sparkop("apply", *SPEC, *own, "--yes", check=6)
+    assert "widened, refused" in failed.err
+    assert "token 0" in failed.err
+    for host in HOSTS:
+        assert not recipe.lab.host(host).docker("images", "-q", TAG).strip()
+        assert not recipe.lab.host(host).docker("ps", "-aq", "--filter", "label=sparkop.role=rank").strip()
