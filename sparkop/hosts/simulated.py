@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
 from sparkop.hosts.base import ContainerSpec, Fence, HttpResponse, Json
-from sparkop.hosts.programs import new_nonce, parse_document, raise_act_error
+from sparkop.hosts.programs import new_nonce, probed_document, raise_act_error
 from sparkop.hosts.simulated_document import document
 from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedImage, SimulatedNode, sha256
 from sparkop.hosts.streams import Stream
@@ -50,7 +50,7 @@ class SimulatedHost:
             wire.write_answer(output, other, document(self.node, request, other))
         said = output.getvalue()
         half = said[: len(said) // 2] if self.node.answer is Answer.HALF else said
-        return parse_document(half, nonce, node=self.name)
+        return probed_document(half, nonce, node=self.name)
 
     def read_file(self, path: str) -> bytes | None:
         with self.world.lock:
@@ -128,6 +128,8 @@ class SimulatedHost:
         path = self.node.path(posixpath.join(fence.directory, lease.NAME))
         try:
             before = self.node.document_of(path)
+            if before is not None and not isinstance(before, dict):
+                raise ValueError("no lease")
         except ValueError:
             if not arguments.get("force"):
                 raise LeaseHeldError(

@@ -41,6 +41,10 @@ YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
 
 
+class DamagedLeaseError(LeaseHeldError):
+    """What a node has is no lease: nobody can write until a human breaks it."""
+
+
 @dataclass(frozen=True)
 class LeaseState:
     """The lease on one node, as it was read."""
@@ -190,7 +194,8 @@ def hold(
             try:
                 hosts[name].act("lease.acquire", {"expected": expected, "info": info}, fence)
             except LeaseHeldError as error:
-                raise _held(name, lease_in(name, _look(spec, hosts[name], fence)), error.cause) from error
+                document = _look(spec, hosts[name], fence)
+                raise _damage(document, name) or _held(name, lease_in(name, document), error.cause) from error
             taken[name] = fence
         held.start()
         yield held
@@ -254,25 +259,38 @@ def show_lease(
     for node in spec.nodes:
         fence = Fence(spec.name, "", 0, state_directory(spec, node))
         try:
-            found[node.name] = lease_in(node.name, _look(spec, hosts[node.name], fence))
+            document = _look(spec, hosts[node.name], fence)
+            found[node.name] = _damage(document, node.name) or lease_in(node.name, document)
         except SparkopError as error:
             found[node.name] = error
     return found
 
 
+def _damage(document: Document, node: str) -> DamagedLeaseError | None:
+    """What is there and is no lease: it is not free, every write is refused."""
+    problem = document.error("state", FILE)
+    there = FILE in (document.state or {})
+    if problem is None and there and lease_in(node, document) is None:
+        problem = "it is damaged"
+    if problem is None:
+        return None
+    return DamagedLeaseError(f"{FILE} can't be read: {problem}", node=node, remedy="sparkop lease break")
+
+
 def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> list[str]:
     """Take the lease from whoever has it, and give it back; a human's decision. Returns the nodes.
 
-    Whoever had it is fenced out: none of its writes is accepted any more. Raises UnreachableError.
+    Whoever had it is fenced out: none of its writes is accepted any more. A damaged lease is written anew.
+    Raises UnreachableError.
     """
     current = show_lease(spec, hosts)
     broken = []
     epochs = [lease.epoch for lease in current.values() if isinstance(lease, LeaseState)]
     for node in spec.nodes:
         lease = current[node.name]
-        if isinstance(lease, SparkopError):
+        if isinstance(lease, SparkopError) and not isinstance(lease, DamagedLeaseError):
             raise lease
-        if lease is None or lease.released:
+        if lease is None or (isinstance(lease, LeaseState) and lease.released):
             continue
         fence = Fence(
             spec.name, holder or new_holder(), 1 + max(epochs, default=0), state_directory(spec, node)

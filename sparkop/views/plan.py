@@ -66,11 +66,8 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
 
 
 def show_left(operations: Sequence[Operation]) -> None:
-    """What an interrupted apply has not done, on stderr."""
-    for operation in operations:
-        talk().print(
-            Text(f"- left: {operation.action} {operation.resource} on {operation.node}", style="yellow")
-        )
+    """How much an interrupted apply has not done, on stderr; which, its progress has told."""
+    talk().print(Text(f"{len(operations)} operations are left: sparkop diff", style="yellow"))
 
 
 def ask_approval(plan: Plan) -> bool:

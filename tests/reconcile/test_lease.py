@@ -18,6 +18,7 @@ from sparkop.reconcile import lease
 from sparkop.reconcile.lease import (
     EXPIRY,
     LOOK_EVERY,
+    DamagedLeaseError,
     Held,
     LeaseState,
     break_lease,
@@ -324,3 +325,20 @@ def test_waiting_for_the_lease_is_said() -> None:
     events: list[Event] = []
     cluster.apply(emit=events.append, holder="eve")
     assert any("lease is held by" in event.text for event in events)
+
+
+def test_a_damaged_lease_is_not_free_and_breaking_it_mends_it() -> None:
+    """Once shown as free, while every write was refused for ever: `lease break` found nobody to break."""
+    cluster = Cluster.make()
+    cluster.apply(emit=ignore)
+    node = cluster.node("spark-2")
+    path = next(path for path in node.files if path.endswith("/lease.json"))
+    node.files[path] = (b"[]", 0o600)
+    assert isinstance(show_lease(cluster.spec, cluster.hosts())["spark-2"], DamagedLeaseError)
+    cluster.node("spark-1").containers.clear()
+    with pytest.raises(DamagedLeaseError) as caught:
+        cluster.apply(emit=ignore)
+    assert (caught.value.node, caught.value.remedy) == ("spark-2", "sparkop lease break")
+    assert break_lease(cluster.spec, cluster.hosts()) == ["spark-2"]
+    cluster.apply(emit=ignore)
+    assert all(state.released for state in states(cluster))
