@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sparkop.engines.budget.asked import Asked, asked
-from sparkop.engines.budget.budget import SGLANG_CHUNK, budget, indexer_workspace
+from sparkop.engines.budget.budget import budget, indexer_workspace, prefill_piece
 from sparkop.engines.budget.lines import Budget, Part
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.engines.rules import Breach, Facts, Rule
@@ -36,17 +36,18 @@ def _gib(size: float) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
-def _chunk_of(spec: ClusterSpec, wanted: Asked) -> int:
-    return (
-        SGLANG_CHUNK if wanted.chunk is None and isinstance(spec.engine, SglangEngine) else wanted.chunk or 0
-    )
+def _chunk_of(spec: ClusterSpec, wanted: Asked, found: Budget | None) -> int:
+    if not isinstance(spec.engine, SglangEngine):
+        return wanted.chunk or 0
+    context = wanted.context or (found.context if found is not None else None) or 0
+    return prefill_piece(wanted.chunk, context)
 
 
 def _chunk(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if not isinstance(spec.engine, SglangEngine):
         return
     wanted = asked(spec)
-    chunk, context = _chunk_of(spec, wanted), wanted.context
+    chunk, context = _chunk_of(spec, wanted, found), wanted.context
     path = wanted.paths["chunk"]
     if found is None:
         native = spec.engine.long_context.native if spec.engine.long_context else 262144
@@ -57,7 +58,7 @@ def _chunk(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     rank = min(found.ranks, key=lambda rank: rank.left)
     size = sum(line.size for line in rank.lines if line.part is Part.WORKSPACE)
     if size and chunk > CHUNK and not rank.safe:
-        own = " (SGLang's own)" if wanted.chunk is None else ""
+        own = {None: " (SGLang's own)", 0: " (whole prompts)"}.get(wanted.chunk, "")
         room = rank.left + size - rank.floor
         yield Breach(
             path,
@@ -70,7 +71,7 @@ def _memory(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if found is None:
         return
     wanted = asked(spec)
-    chunk = _chunk_of(spec, wanted)
+    chunk = _chunk_of(spec, wanted, found)
     rank = min(found.ranks, key=lambda rank: rank.left)
     workspace = sum(line.size for line in rank.lines if line.part is Part.WORKSPACE)
     spared = round(workspace * (1 - CHUNK / chunk)) if chunk > CHUNK else 0

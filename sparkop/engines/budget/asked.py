@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 from sparkop.engines import common, derived, sglang, vllm
@@ -11,6 +13,9 @@ from sparkop.spec.models import ClusterSpec
 
 Path = tuple[str | int, ...]
 EXTRA: Path = ("engine", "extraArgs")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgtKMGT])")
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Asked:
     context: int | None
     requests: int | None
     chunk: int | None
-    """Prompt tokens of one step."""
+    """Prompt tokens of one step; 0: whole prompts (SGLang's --chunked-prefill-size -1)."""
     fraction: float | None
     kv_bytes: int | None
     kv_tokens: int | None
@@ -66,17 +71,28 @@ class _Reader:
         return given[-1] if given else field
 
     def number(self, name: str, flag: str, field: float | None, *path: str) -> float | None:
+        """A number that no engine takes counts as not given: the engine ends there, and takes no memory."""
         given = values_of(flag, self.words, self.aliases)
-        try:
-            value = float(given[-1]) if given else None
-        except ValueError:
-            value = None
+        value = _amount(given[-1]) if given else None
         self.paths[name] = path if value is None else EXTRA
         return field if value is None else value
 
     def whole(self, name: str, flag: str, field: int | None, *path: str) -> int | None:
         value = self.number(name, flag, field, *path)
         return None if value is None else int(value)
+
+
+def _amount(text: str) -> float | None:
+    """A number of the command line, also as vLLM takes it: 25g is 25e9, 25G is 25 x 2**30 (vLLM 0.33
+    engine/arg_utils.py human_readable_int). None for what is no amount."""
+    match = _AMOUNT.fullmatch(text)
+    if match:
+        return float(match[1]) * (_DECIMAL | _BINARY)[match[2]]
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
 
 
 def _vllm(spec: ClusterSpec, engine: VllmEngine) -> Asked:
@@ -120,6 +136,17 @@ def _vllm(spec: ClusterSpec, engine: VllmEngine) -> Asked:
     )
 
 
+def _sglang_chunk(read: _Reader, engine: SglangEngine) -> int | None:
+    """The prefill chunk; SGLang takes -1 for whole prompts."""
+    flag = "--chunked-prefill-size"
+    field = read.whole("chunk", flag, engine.chunked_prefill_size, "engine", "chunkedPrefillSize")
+    given = values_of(flag, read.words, read.aliases)
+    if given and re.fullmatch("-[0-9]+", given[-1]):
+        read.paths["chunk"] = EXTRA
+        return 0
+    return None if field is None else max(0, field)
+
+
 def _sglang(spec: ClusterSpec, engine: SglangEngine) -> Asked:
     read = _Reader(spec, sglang.ALIASES)
     mamba, drafts = engine.mamba, engine.speculative
@@ -139,9 +166,7 @@ def _sglang(spec: ClusterSpec, engine: SglangEngine) -> Asked:
         requests=read.whole(
             "requests", "--max-running-requests", engine.max_requests, "engine", "maxRequests"
         ),
-        chunk=read.whole(
-            "chunk", "--chunked-prefill-size", engine.chunked_prefill_size, "engine", "chunkedPrefillSize"
-        ),
+        chunk=_sglang_chunk(read, engine),
         fraction=read.number(
             "fraction", "--mem-fraction-static", spec.memory.gpu_fraction, "memory", "gpuFraction"
         ),

@@ -82,15 +82,20 @@ def _rank(wanted: Asked, checkpoint: Checkpoint, memory: NodeMemory | None) -> _
     weights = weight_lines(checkpoint, wanted, wanted.shards)
     loaded = [*weights, *_fitted(checkpoint, wanted)]
     before = total.size - system.size
-    pool: Pool | None
+    pool: Pool | None = None
     slots: Slots | None = None
     if wanted.engine == "sglang":
-        pool, slots = _sglang(checkpoint, wanted, before, loaded)
+        room = _sglang_room(wanted, before, loaded)
+        if room is not None:
+            beside = _beside(checkpoint)
+            pool, slots = sglang_pool(checkpoint.shape, wanted, room.size, room.source, beside)
         loaded += _sglang_beside(checkpoint, wanted)
     else:
         loaded += _vllm_beside(checkpoint, wanted)
-        pool = _vllm(checkpoint, wanted, total.size, loaded)
-    lines = [system, *loaded, *_cache_lines(pool, slots), page_cache_line(memory)]
+        room = _vllm_room(wanted, total.size, loaded)
+        if room is not None:
+            pool = vllm_pool(checkpoint.shape, wanted, int(room.size), room.basis, room.source)
+    lines = [system, *loaded, *_cache_lines(room, pool, slots), page_cache_line(memory)]
     order = list(Part)
     lines.sort(key=lambda line: order.index(line.part))
     return _Part(total, tuple(lines), pool, slots)
@@ -145,17 +150,24 @@ def _recorded_rest(checkpoint: Checkpoint, wanted: Asked) -> float:
     return slots_of(sizes, then, int(static["slots"])).size * (1 + ratio) / ratio
 
 
-def _sglang(
-    checkpoint: Checkpoint, wanted: Asked, before: int, loaded: list[Line]
-) -> tuple[Pool | None, Slots | None]:
+@dataclass(frozen=True)
+class _Room:
+    """Bytes that the engine takes for its cache and state, whatever they hold."""
+
+    size: float
+    basis: Basis
+    source: str
+
+
+def _sglang_room(wanted: Asked, before: int, loaded: list[Line]) -> _Room | None:
+    """What is left of the static share."""
     if wanted.fraction is None:
-        return None, None
-    share = wanted.fraction * before
+        return None
     source = (
         f"{wanted.fraction:g} of the {before:,} B available before the load, less what is loaded "
         f"({_taken(loaded):,} B), less the state"
     )
-    return sglang_pool(checkpoint.shape, wanted, share - _taken(loaded), source, _beside(checkpoint))
+    return _Room(max(0.0, wanted.fraction * before - _taken(loaded)), Basis.FITTED, source)
 
 
 def _beside(checkpoint: Checkpoint) -> CacheCost | None:
@@ -193,9 +205,16 @@ def _sglang_beside(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
 def indexer_workspace(chunk: int | None, context: int) -> tuple[int, str]:
     """Bytes that QSA's prefill takes and gives back, layer by layer, and the formula: fp32 logits of every
     token of the piece against the history, twice (B11: 8 to 10 GB at 4096 x 300,000)."""
-    piece = SGLANG_CHUNK if chunk is None else chunk
-    default = " (SGLang's own chunk)" if chunk is None else ""
+    piece = prefill_piece(chunk, context)
+    default = {None: " (SGLang's own chunk)", 0: " (whole prompts)"}.get(chunk, "")
     return 2 * 4 * piece * context, f"2 copies x 4 B x {piece:,} tokens{default} x {context:,} of history"
+
+
+def prefill_piece(chunk: int | None, context: int) -> int:
+    """Tokens that SGLang prefills at once; without chunks a whole prompt."""
+    if chunk is None:
+        return SGLANG_CHUNK
+    return chunk or context
 
 
 def _vllm_beside(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
@@ -213,20 +232,22 @@ def _vllm_beside(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
     ]
 
 
-def _vllm(checkpoint: Checkpoint, wanted: Asked, total: int, loaded: list[Line]) -> Pool | None:
-    shape = checkpoint.shape
+def _vllm_room(wanted: Asked, total: int, loaded: list[Line]) -> _Room | None:
     if wanted.kv_bytes is not None:
-        return vllm_pool(shape, wanted, wanted.kv_bytes, Basis.COMPUTED, f"{wanted.kv_bytes:,} B asked for")
+        return _Room(wanted.kv_bytes, Basis.COMPUTED, f"{wanted.kv_bytes:,} B asked for")
     if not wanted.gpu:
         return None
     fraction = VLLM_FRACTION if wanted.fraction is None else wanted.fraction
-    size = max(0, round(fraction * total) - _taken(loaded))
     source = f"{fraction:g} of {total:,} B less {_taken(loaded):,} B of weights and workspaces"
-    return vllm_pool(shape, wanted, size, Basis.FITTED, source)
+    return _Room(max(0, round(fraction * total) - _taken(loaded)), Basis.FITTED, source)
 
 
-def _cache_lines(pool: Pool | None, slots: Slots | None) -> list[Line]:
+def _cache_lines(room: _Room | None, pool: Pool | None, slots: Slots | None) -> list[Line]:
+    """A cache whose tokens can't be told takes its room all the same."""
     lines = []
+    if pool is None and room is not None:
+        size = max(0, round(room.size) - (slots.size if slots else 0))
+        lines.append(Line(Part.CACHE, "KV cache, tokens not known", size, room.basis, room.source))
     if pool is not None:
         name = f"KV cache, {pool.tokens:,} tokens"
         lines.append(Line(Part.CACHE, name, pool.size, pool.basis, pool.source))

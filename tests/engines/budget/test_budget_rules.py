@@ -26,6 +26,13 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (RECIPE_B, "sglang.chunk", {"engine.chunkedPrefillSize": None}, "8192 (SGLang's own)"),
     (RECIPE_B, "budget.memory", {"memory.gpuFraction": 0.95}, "too much"),
     (RECIPE_B, "budget.memory", {"engine.extraArgs": ["--mem-fraction-static", "0.95"]}, "too much"),
+    (
+        RECIPE_B,
+        "sglang.chunk",
+        {"engine.extraArgs": ["--chunked-prefill-size", "-1"]},
+        "900000 (whole prompts) takes 6035.0 GiB",
+    ),
+    (RECIPE_A, "budget.memory", {"engine.extraArgs": ["--kv-cache-memory-bytes", "25G"]}, "too much"),
     (RECIPE_B, "budget.memory", {"memory.guard.actionFloor": "8GiB"}, "8.0 GiB must stay"),
     (RECIPE_B, "budget.pool", {"memory.gpuFraction": 0.8}, "of the 900,000 tokens of one context"),
     (RECIPE_B, "budget.pool", {"engine.context": 1048576}, "956,800 of the 1,048,576"),

@@ -114,6 +114,56 @@ def test_indexer_workspace_as_observed() -> None:
     assert 8 * GB <= size <= 10 * GB
 
 
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        (["--max-model-len", "1M"], 1 << 20),
+        (["--max-model-len=1m"], 1_000_000),
+        (["--max-model-len", "25.6k"], 25_600),
+        (["--max-model-len", "262144"], 262_144),
+    ],
+)
+def test_amounts_as_vllm_takes_them(words: list[str], tokens: int) -> None:
+    """The extra argument wins in the engine, so it must not be passed over here."""
+    pool = made(RECIPE_A, {"engine.extraArgs": words}).pool
+    assert pool is not None
+    assert pool.context == tokens
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-2", "-1e9", "x", "1Q", ""])
+@pytest.mark.parametrize(
+    ("recipe", "flag"),
+    [
+        (RECIPE_A, "--tensor-parallel-size"),
+        (RECIPE_A, "--max-num-batched-tokens"),
+        (RECIPE_A, "--swa-block-size"),
+        (RECIPE_A, "--kv-cache-memory-bytes"),
+        (RECIPE_B, "--mamba-full-memory-ratio"),
+        (RECIPE_B, "--mem-fraction-static"),
+        (RECIPE_B, "--max-total-tokens"),
+    ],
+)
+def test_a_number_that_no_engine_takes_frees_no_memory(recipe: str, flag: str, value: str) -> None:
+    """-2 shards once left 121 of 121.7 GiB, and inf broke the command."""
+    found = made(recipe, {"engine.extraArgs": [flag, value]})
+    assert found.ranks[0].left == made(recipe).ranks[0].left
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        (RECIPE_A, {"engine.kvCache.dtype": "new"}),
+        (RECIPE_B, {"engine.kvCacheDtype": "new"}),
+    ],
+)
+def test_a_cache_of_an_unknown_type_takes_its_room(recipe: str, changes: dict[str, Any]) -> None:
+    """The engine takes the bytes or the share whatever a token costs."""
+    found, usual = made(recipe, changes), made(recipe)
+    assert found.pool is None
+    assert line(found, Part.CACHE).name == "KV cache, tokens not known"
+    assert found.ranks[0].left == pytest.approx(usual.ranks[0].left, abs=10_000_000)
+
+
 def test_workspace_is_transient() -> None:
     found = made(RECIPE_B)
     rank, workspace = found.ranks[0], line(found, Part.WORKSPACE)
