@@ -139,6 +139,7 @@ def refuse_unsafe(loaded: LoadedSpec) -> None:
 
 
 def _load(choice: Choice) -> LoadedSpec:
+    from sparkop.resources.build_context import beside
     from sparkop.spec.load import load
 
     if choice.how:
@@ -146,7 +147,8 @@ def _load(choice: Choice) -> LoadedSpec:
             f" --set {s}" for s in choice.sets
         )
         click.echo(f"spec: {choice.path}{extras} ({choice.how})", err=True)
-    return load([choice.path, *choice.overlays], choice.sets)
+    loaded = load([choice.path, *choice.overlays], choice.sets)
+    return replace(loaded, spec=beside(loaded.spec, choice.path.parent))
 
 
 def _lab_of(spec: ClusterSpec) -> str | None:

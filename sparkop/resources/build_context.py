@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sparkop
+from sparkop.spec.models import ClusterSpec
 
 LARGEST = 64 << 20
 """Bytes of a context: a model or a virtual environment in it is a mistake."""
@@ -27,6 +28,16 @@ class BuildContext:
     def stamp(self, base: str) -> str:
         """What the label of an image built of it says; ``base`` as the build gets it."""
         return "v1:" + hashlib.sha256(f"{self.content} {base}".encode()).hexdigest()
+
+
+def beside(spec: ClusterSpec, folder: Path) -> ClusterSpec:
+    """The spec with a relative build context made absolute, when it is a folder beside the spec's file."""
+    build = spec.image.build
+    own = (folder / build.context).resolve() if build else folder
+    if build is None or not (own / "Dockerfile").is_file():
+        return spec
+    image = spec.image.model_copy(update={"build": build.model_copy(update={"context": str(own)})})
+    return spec.model_copy(update={"image": image})
 
 
 def read_context(name: str) -> BuildContext:

@@ -13,7 +13,7 @@ import pytest
 from sparkop.errors import BlockedError
 from sparkop.hosts.simulated_node import SimulatedImage
 from sparkop.resources import image_build
-from sparkop.resources.build_context import BuildContext, read_context
+from sparkop.resources.build_context import BuildContext, beside, read_context
 from sparkop.resources.image_build import BASE, BUILD
 from sparkop.resources.operations import Action
 from sparkop.spec.models import ClusterSpec
@@ -181,6 +181,17 @@ def names(context: BuildContext) -> list[str]:
 
 def test_the_shipped_context_holds_what_its_dockerfile_copies() -> None:
     assert names(read_context("sglang-sm121")) == ["Dockerfile", "patch_backend.py", "qsa_fa_fallback.py"]
+
+
+def test_a_context_beside_the_spec_is_found_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/Dockerfile").write_text("FROM x\n")
+    found = beside(spec(context="own"), tmp_path).image.build
+    assert found is not None
+    assert found.context == str(tmp_path / "own")
+    assert names(read_context(found.context)) == ["Dockerfile"]
+    assert beside(spec(), tmp_path) == spec(), "one that sparkop ships keeps its name"
+    assert beside(spec_of(), tmp_path) == spec_of()
 
 
 def test_times_do_not_change_a_context_and_content_name_and_mode_do(tmp_path: Path) -> None:
