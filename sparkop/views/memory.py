@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkop.reconcile.memory import NodeMemory
+from sparkop.resources.compare import human_bytes, human_seconds
 from sparkop.views.console import out, print_json
 from sparkop.views.documents import document
-from sparkop.views.quantities import bytes_text, duration_text, sparkline
+from sparkop.views.quantities import sparkline
 
 
 def show_memory(nodes: Sequence[NodeMemory], output: str = "text") -> None:
@@ -34,16 +35,16 @@ def memory_picture(nodes: Sequence[NodeMemory]) -> Group:
 
 def _figures(node: NodeMemory) -> list[Text]:
     style = {"hard": "bold red", "action": "red", "soft": "yellow"}.get(node.under, "green")
-    available = Text("unknown", "red") if node.available is None else Text(bytes_text(node.available), style)
+    available = Text("unknown", "red") if node.available is None else Text(human_bytes(node.available), style)
     return [available, *(Text(_bytes(size)) for size in (node.free, node.cached, node.total))]
 
 
 def _bytes(size: int | None) -> str:
-    return "unknown" if size is None else bytes_text(size)
+    return "unknown" if size is None else human_bytes(size)
 
 
 def _floors(node: NodeMemory) -> str:
-    return ", ".join(map(bytes_text, (node.soft_floor, node.action_floor, node.hard_floor)))
+    return ", ".join(map(human_bytes, (node.soft_floor, node.action_floor, node.hard_floor)))
 
 
 def _lines(node: NodeMemory) -> list[Text]:
@@ -53,12 +54,12 @@ def _lines(node: NodeMemory) -> list[Text]:
     if node.guard != "guarding":
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (f"guard: {node.guard}", "yellow")))
     if node.samples:
-        span = duration_text(len(node.samples) * node.step)
-        lowest = f", lowest {bytes_text(node.lowest)}" if node.lowest is not None else ""
+        span = human_seconds(len(node.samples) * node.step)
+        lowest = f", lowest {human_bytes(node.lowest)}" if node.lowest is not None else ""
         picture = f"{sparkline(node.samples)} the last {span}{lowest}"
         lines.append(Text.assemble((f"{node.node}: ", "bold"), picture))
     for container in node.containers:
-        lines.append(Text(f"  {container.name} {bytes_text(container.resident)} resident"))
+        lines.append(Text(f"  {container.name} {human_bytes(container.resident)} resident"))
     if node.large_blocks is not None:
-        lines.append(Text(f"  free in blocks of 2 MiB and more: {bytes_text(node.large_blocks)}"))
+        lines.append(Text(f"  free in blocks of 2 MiB and more: {human_bytes(node.large_blocks)}"))
     return lines
