@@ -89,14 +89,8 @@ class Manners:
     """How an engine behaves while it runs (read from the source of vLLM 0.33 and SGLang 0.5.23)."""
 
     metrics: Metrics
-    health_path: str
-    """Answers 200 on the head while the engine's process lives; green on a wedged group too."""
-    ready_path: str
-    """Answers 200, with the key if there is one, once the API is up."""
     follower_stops: bool
     """A follower ends by itself on SIGTERM. If not, it is killed after the head is gone."""
-    follower_health_lies: bool
-    """A follower serves a health page of its own that is always green."""
     loading_lines: tuple[str, ...]
     """Regular expressions of log lines that tell how far a start is."""
     pool_line: str

@@ -32,10 +32,7 @@ MANNERS = Manners(
         pool_tokens="sglang:max_total_num_tokens",
         acceptance="sglang:spec_accept_rate",
     ),
-    health_path="/health",
-    ready_path="/v1/models",
     follower_stops=False,
-    follower_health_lies=True,
     loading_lines=(
         r"Loading safetensors checkpoint shards: +\d+%.*",
         r"Load weight end\..*",

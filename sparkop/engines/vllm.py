@@ -36,10 +36,7 @@ MANNERS = Manners(
         accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
         draft_tokens="vllm:spec_decode_num_draft_tokens_total",
     ),
-    health_path="/health",
-    ready_path="/v1/models",
     follower_stops=True,
-    follower_health_lies=False,
     loading_lines=(
         r"Loading safetensors checkpoint shards: +\d+%.*",
         r"Loading weights took [\d.]+ seconds",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, overload
 
-from sparkop.errors import UnreachableError
 from sparkop.hosts.base import Host, HttpResponse, Json, ReadableHost
 from sparkop.hosts.ssh_options import Target
 from sparkop.hosts.streams import Stream
 
-__all__ = ["ReadOnlyHost", "Target", "close_all", "connect", "open_all"]
+__all__ = ["ReadOnlyHost", "Target", "close_all", "connect"]
 
 
 class ReadOnlyHost:
@@ -67,22 +65,6 @@ def connect(target: Target, *, writable: bool) -> ReadableHost:
         host = remote = SshHost(target)
         remote.open_ahead()
     return host if writable else ReadOnlyHost(host)
-
-
-def open_all(hosts: Iterable[ReadableHost]) -> dict[str, UnreachableError]:
-    """Connect to all hosts side by side; the nodes that can't be reached, and why."""
-    hosts = list(hosts)
-
-    def reach(host: ReadableHost) -> UnreachableError | None:
-        try:
-            host.probe({"sections": []})
-        except UnreachableError as error:
-            return error
-        return None
-
-    with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
-        failures = zip(hosts, pool.map(reach, hosts), strict=True)
-        return {host.name: error for host, error in failures if error is not None}
 
 
 def close_all(hosts: Iterable[ReadableHost]) -> None:

@@ -19,8 +19,8 @@ from sparkop.hosts.programs import (
     act_program,
     new_nonce,
     parse_answer,
-    parse_document,
     probe_program,
+    probed_document,
     raise_act_error,
 )
 from sparkop.hosts.streams import Stream
@@ -64,7 +64,7 @@ class Machine(ABC):
         nonce = new_nonce()
         asked = json.dumps({"version": VERSION, **request, "nonce": nonce}).encode() + b"\n"
         output, said = self.run_program(probe_program(), asked, nonce, timeout)
-        return parse_document(output, nonce, node=self.name, said=said)
+        return probed_document(output, nonce, node=self.name, said=said)
 
     def act(
         self, action: str, arguments: Mapping[str, Json], fence: Fence, *, timeout: float = 60.0

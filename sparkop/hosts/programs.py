@@ -115,7 +115,7 @@ def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> 
     return answer
 
 
-def parse_document(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
+def probed_document(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
     """A probe's document; its own nonce must be the request's too. Raises UnreachableError."""
     document = parse_answer(output, nonce, node=node, said=said)
     if document.get("nonce") != nonce:

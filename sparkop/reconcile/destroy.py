@@ -19,8 +19,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import Stopped, plan_stop, stop_serving, unanswered
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
-from sparkop.resources.labels import ROLE_TRANSFER, ours
-from sparkop.resources.made import CONTAINER, IMAGE, PULLED, STATE, WEIGHTS, Made
+from sparkop.resources.made import IMAGE, PULLED, STATE, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf
@@ -41,15 +40,11 @@ class Destroyed:
 
 
 def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
-    """After ranks and guards are gone: transfers, then images and weights, the state folder last. Pure."""
+    """After ranks and guards are gone: images and weights, then the state folder. Pure."""
     operations: list[Operation] = []
     for name, node in reading.desired.nodes.items():
         document = reading.observed.documents[name]
-        own = [
-            Operation(Action.REMOVE, name, f"{CONTAINER}/{c.name}", CAUSE, parameters={"name": c.name})
-            for c, _ in ours(document, reading.desired.spec.name, ROLE_TRANSFER)
-        ]
-        transfers = tuple(operation.key for operation in own)
+        own: list[Operation] = []
         pulled = [str(e["reference"]) for e in entries_in(document) if e.get("event") == PULLED]
         present = document.docker.images if document.docker else {}
         for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None):
@@ -59,7 +54,6 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
                     name,
                     f"{IMAGE}/{reference}",
                     CAUSE,
-                    needs=transfers,
                     parameters={"reference": reference},
                 )
             )
@@ -67,7 +61,7 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         if files:
             size = document.weights.bytes if document.weights else 0
             cost = Cost(bytes=size)
-            own.append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, transfers, {"files": files}))
+            own.append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, parameters={"files": files}))
         if document.state:
             before = tuple(operation.key for operation in own)
             own.append(

@@ -17,18 +17,30 @@ def unread(document: Document, section: str, node: str, kind: str) -> Unknown:
     return Unknown(node=node, reason=reason, resource=kind)
 
 
-def human_bytes(count: int) -> str:
-    """``1.5 GiB``."""
+def human_bytes(count: float) -> str:
+    """``512 B``, ``1.5 GiB``: binary units, one decimal."""
     for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)):
         if abs(count) >= size:
             return f"{count / size:.1f} {unit}"
-    return f"{count} B"
+    return f"{count:.0f} B"
 
 
 def human_seconds(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3.5 h``."""
+    """``45 s``, ``12 min``, ``3.5 h``: an estimate, or a time that is over a limit."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def precise_seconds(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``: a time that was measured."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

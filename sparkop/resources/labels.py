@@ -20,7 +20,6 @@ EPOCH = "sparkop.epoch"
 
 ROLE_RANK = "rank"
 ROLE_GUARD = "memguard"
-ROLE_TRANSFER = "transfer"
 
 
 def common(cluster: str, role: str, hash_: str, desired: str, spec: str) -> dict[str, str]:

@@ -20,10 +20,9 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "made"
-CONTAINER, IMAGE, WEIGHTS, STATE = "made/container", "made/image", "made/weights", "made/state"
+IMAGE, WEIGHTS, STATE = "made/image", "made/weights", "made/state"
 PULLED = "pulled"
 """Event of a node's history: sparkop has pulled this image, so sparkop may remove it."""
-GRACE = 10.0
 
 
 class Made:
@@ -44,9 +43,7 @@ class Made:
         assert operation.action is Action.REMOVE  # nothing else is planned
         host, fence = context.host(operation.node), context.fence(operation.node)
         wanted = operation.parameters
-        if operation.resource.startswith(CONTAINER):
-            host.containers.remove(str(wanted["name"]), fence, grace=GRACE)
-        elif operation.resource.startswith(IMAGE):
+        if operation.resource.startswith(IMAGE):
             host.act("image.remove", {"reference": wanted["reference"]}, fence)
         elif operation.resource == WEIGHTS:
             for number, path in enumerate(wanted["files"], 1):

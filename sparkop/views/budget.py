@@ -13,10 +13,10 @@ from rich.text import Text
 from sparkop.engines.budget.lines import Budget, Line, Part, RankBudget, Where
 from sparkop.engines.fit import Fit
 from sparkop.engines.rules import Finding
+from sparkop.resources.compare import human_bytes
 from sparkop.spec.tree import show_path
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
-from sparkop.views.quantities import bytes_text
 
 WIDTH = 60
 """Cells of a bar."""
@@ -201,8 +201,8 @@ def _shown(part: Part, ranks: Sequence[RankBudget]) -> bool:
 
 def _left(rank: RankBudget) -> str:
     if rank.left < 0:
-        return f"{bytes_text(-rank.left)} too much for {bytes_text(rank.total.size)}"
-    return f"{bytes_text(rank.left)} of {bytes_text(rank.total.size)} left"
+        return f"{human_bytes(-rank.left)} too much for {human_bytes(rank.total.size)}"
+    return f"{human_bytes(rank.left)} of {human_bytes(rank.total.size)} left"
 
 
 def _bar(rank: RankBudget) -> Text:
@@ -234,13 +234,13 @@ def _table(ranks: Sequence[RankBudget]) -> Table:
         table.add_row(
             Text(str(line.part), style=COLOURS.get(line.part, "dim")),
             Text(line.name, style=style),
-            Text(bytes_text(line.size), style=style),
+            Text(human_bytes(line.size), style=style),
             Text(str(line.where), style=style),
             str(line.basis),
             Text(line.source, style="dim"),
         )
     for name, size, note in _sums(first):
-        table.add_row("", Text(name, style="bold"), Text(bytes_text(size), style="bold"), "", "", note)
+        table.add_row("", Text(name, style="bold"), Text(human_bytes(size), style="bold"), "", "", note)
     return table
 
 
@@ -251,7 +251,7 @@ def _sums(rank: RankBudget) -> list[tuple[str, int, str]]:
         sums.append(("used between prefills", rank.steady, ""))
     return [
         *sums,
-        ("left", rank.left, f"{bytes_text(rank.floor)} must stay: the guard acts below"),
+        ("left", rank.left, f"{human_bytes(rank.floor)} must stay: the guard acts below"),
         (rank.total.name, rank.total.size, f"{rank.total.basis}: {rank.total.source}"),
     ]
 
@@ -293,11 +293,12 @@ def _compared(before: RankBudget, after: RankBudget) -> Table:
     for part in Part:
         one, two = _size(before.lines, part), _size(after.lines, part)
         if one or two:
-            table.add_row(str(part), bytes_text(one), bytes_text(two), _signed(two - one))
-    table.add_row("used", bytes_text(before.used), bytes_text(after.used), _signed(after.used - before.used))
+            table.add_row(str(part), human_bytes(one), human_bytes(two), _signed(two - one))
+    more = _signed(after.used - before.used)
+    table.add_row("used", human_bytes(before.used), human_bytes(after.used), more)
     style = "bold green" if after.safe else "bold red"
     difference = _signed(after.left - before.left)
-    table.add_row("left", bytes_text(before.left), Text(bytes_text(after.left), style=style), difference)
+    table.add_row("left", human_bytes(before.left), Text(human_bytes(after.left), style=style), difference)
     return table
 
 
@@ -306,7 +307,7 @@ def _size(lines: Iterable[Line], part: Part) -> int:
 
 
 def _signed(size: int) -> str:
-    return ("+" if size > 0 else "") + bytes_text(size) if size else "="
+    return ("+" if size > 0 else "") + human_bytes(size) if size else "="
 
 
 def _tell(findings: Sequence[Finding]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from sparkop.engines.budget.lines import Budget, Part, RankBudget
-from sparkop.views.quantities import bytes_text
+from sparkop.resources.compare import human_bytes
 
 WIDTH, BAR, LEFT, TOP = 960, 44, 130, 64
 """Pixels: of the picture, of a bar's height, of the names, of the title."""
@@ -63,13 +63,13 @@ def _bar(rank: RankBudget, caption: str, y: int) -> list[str]:
         dash = ' stroke="black" stroke-dasharray="3 3"' if line.transient else ""
         parts.append(
             f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{COLOURS[line.part]}"{dash}>'
-            f"<title>{escape(f'{line.name}: {bytes_text(line.size)}, {line.basis}')}</title></rect>"
+            f"<title>{escape(f'{line.name}: {human_bytes(line.size)}, {line.basis}')}</title></rect>"
         )
         x += width
     colour = "#2e7d32" if rank.safe else "#b71c1c"
     left = (
-        f"{bytes_text(-rank.left)} too much" if rank.left < 0 else f"{bytes_text(rank.left)} left"
-    ) + f" of {bytes_text(rank.total.size)}"
+        f"{human_bytes(-rank.left)} too much" if rank.left < 0 else f"{human_bytes(rank.left)} left"
+    ) + f" of {human_bytes(rank.total.size)}"
     return [
         f'<g aria-label="{title}">',
         *parts,

@@ -20,10 +20,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
 from sparkop.views.console import talk
-from sparkop.views.quantities import bytes_text, duration_text
 
 PLAIN_INTERVAL = 5.0
 """Seconds between two progress lines of one operation where there is no terminal."""
@@ -73,8 +73,8 @@ def outcome_line(event: Event) -> Text | None:
 
 
 def _took(event: Event) -> str:
-    size = f"{bytes_text(event.total_bytes)} in " if event.total_bytes else ""
-    return f"{size}{duration_text(event.seconds)}"
+    size = f"{human_bytes(event.total_bytes)} in " if event.total_bytes else ""
+    return f"{size}{precise_seconds(event.seconds)}"
 
 
 class _Plain:
@@ -104,11 +104,11 @@ def progress_text(event: Event) -> str:
     """``1.2 GiB of 4.0 GiB, 219.0 MiB/s, 13 s left``, as far as it is known."""
     parts = [event.text] if event.text else []
     if event.total_bytes:
-        parts.append(f"{bytes_text(event.done_bytes)} of {bytes_text(event.total_bytes)}")
+        parts.append(f"{human_bytes(event.done_bytes)} of {human_bytes(event.total_bytes)}")
     if event.rate > 0:
-        parts.append(f"{bytes_text(event.rate)}/s")
+        parts.append(f"{human_bytes(event.rate)}/s")
         if event.total_bytes > event.done_bytes:
-            parts.append(f"{duration_text((event.total_bytes - event.done_bytes) / event.rate)} left")
+            parts.append(f"{precise_seconds((event.total_bytes - event.done_bytes) / event.rate)} left")
     return ", ".join(parts)
 
 

@@ -1,32 +1,8 @@
-"""Bytes and seconds as people read them."""
+"""Rows of figures as people read them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-
-def bytes_text(size: float) -> str:
-    """``512 B``, ``1.5 KiB``, ``2.0 GiB``: binary units, one decimal."""
-    if abs(size) < 1024:
-        return f"{size:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size /= 1024
-        if abs(size) < 1024 or unit == "TiB":
-            return f"{size:.1f} {unit}"
-    raise AssertionError
-
-
-def duration_text(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
 
 _BARS = "▁▂▃▄▅▆▇█"
 

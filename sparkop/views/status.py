@@ -14,10 +14,11 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.speeds import Speeds
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
+from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
-from sparkop.views.quantities import bytes_text, duration_text, sparkline
+from sparkop.views.quantities import sparkline
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
 _SIGN = {"ok": "✓", "differs": "≠", "unknown": "?"}
@@ -61,7 +62,7 @@ def _headline(status: Status) -> Text:
 
 
 def _beside(each: Measured) -> Text:
-    tell = bytes_text if each.unit == "bytes" else "{:,.0f} tokens".format
+    tell = human_bytes if each.unit == "bytes" else "{:,.0f} tokens".format
     line = Text.assemble((f"{each.node}: ", "bold"), f"{each.what} {tell(each.real)}")
     return line.append(f", budget {tell(each.budget)} ({each.source})", style="dim")
 
@@ -98,13 +99,13 @@ def _state(node: NodeStatus) -> Text:
 def _memory(node: NodeStatus) -> str:
     if node.memory_available is None or node.memory_total is None:
         return "unknown"
-    return f"{bytes_text(node.memory_available)} of {bytes_text(node.memory_total)}"
+    return f"{human_bytes(node.memory_available)} of {human_bytes(node.memory_total)}"
 
 
 def _guard(guard: GuardStatus | None) -> str:
     if guard is None:
         return "unknown"
-    return guard.state if guard.floor is None else f"{guard.state}, floor {bytes_text(guard.floor)}"
+    return guard.state if guard.floor is None else f"{guard.state}, floor {human_bytes(guard.floor)}"
 
 
 def _ranks_table(ranks: tuple[RankStatus, ...]) -> Table:
@@ -112,7 +113,7 @@ def _ranks_table(ranks: tuple[RankStatus, ...]) -> Table:
     for name in ("rank", "node", "container", "state", "for"):
         table.add_column(name)
     for rank in ranks:
-        since = duration_text(rank.seconds) if rank.seconds is not None else ""
+        since = precise_seconds(rank.seconds) if rank.seconds is not None else ""
         table.add_row(str(rank.rank), rank.node, rank.container, rank.state, since)
     return table
 
@@ -144,9 +145,9 @@ def story_lines(node: str, story: Story) -> list[Text]:
     killed = f"{at}: the guard killed {', '.join(story.containers) or 'the ranks'}{phase}"
     lines = [Text.assemble((f"{node}: ", "bold"), killed)]
     if len(story.samples) > 1:
-        minutes = duration_text(len(story.samples) * story.step)
-        picture = f"  available {bytes_text(story.samples[0])} {sparkline(story.samples)} "
-        picture += f"{bytes_text(story.available)}, floor {bytes_text(story.floor)} (the last {minutes})"
+        minutes = precise_seconds(len(story.samples) * story.step)
+        picture = f"  available {human_bytes(story.samples[0])} {sparkline(story.samples)} "
+        picture += f"{human_bytes(story.available)}, floor {human_bytes(story.floor)} (the last {minutes})"
         lines.append(Text(picture))
     for when, processes in (("seconds before", story.largest), ("right after", story.after)):
         if processes:
@@ -177,7 +178,7 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
     console = out()
     for node, removed in stopped.removed.items():
         what = ", ".join(removed) or "nothing ran"
-        memory = f"; {bytes_text(stopped.available[node])} available" if node in stopped.available else ""
+        memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
         console.print(Text.assemble((f"{node}: ", "bold"), f"removed {what}" if removed else what, memory))
     for node, reason in stopped.unknown.items():
         console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))

@@ -19,8 +19,8 @@ from sparkop.hosts.programs import (
     act_program,
     new_nonce,
     parse_answer,
-    parse_document,
     probe_program,
+    probed_document,
     raise_act_error,
     relay_program,
 )
@@ -67,7 +67,7 @@ def test_what_is_no_answer(output: bytes) -> None:
 
 def test_a_document_of_another_request_in_this_ones_frame() -> None:
     with pytest.raises(UnreachableError, match="can't be read"):
-        parse_document(framed({"nonce": "other"}), NONCE, node="n")
+        probed_document(framed({"nonce": "other"}), NONCE, node="n")
 
 
 @pytest.mark.parametrize(

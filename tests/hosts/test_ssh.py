@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from sparkop.errors import HostKeyError, UnreachableError
-from sparkop.hosts.connect import Target, close_all, connect, open_all
+from sparkop.hosts.connect import Target, close_all, connect
 from sparkop.hosts.ssh import SshHost
 from tests.hosts.services import Api
 from tests.hosts.sshd import Sshd, free_port, make_key
@@ -295,13 +295,6 @@ class TestFailures:
         assert works(host)
         host._idle["probe"].close()
         assert works(host)
-
-    def test_nodes_are_opened_side_by_side_and_one_failure_is_one_nodes(self, sshd: Sshd) -> None:
-        away = Target("away", "127.0.0.1", port=free_port(), config_file=str(sshd.config))
-        hosts = [connect(sshd.target(), writable=False), connect(away, writable=False)]
-        failures = open_all(hosts)
-        close_all(hosts)
-        assert list(failures) == ["away"]
 
     def test_a_dead_peer_is_noticed_by_the_kernel(
         self, sshd: Sshd, host_of: Callable[[Target], SshHost]
