@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sparkop.engines.common import has_key, image_reference
+from sparkop.engines.common import has_key, image_reference, rdma_devices
 from sparkop.engines.rules import Severity
 from sparkop.engines.rules import check as check_rules
 from sparkop.hosts.document import Document, Image
-from sparkop.resources.checks.model import Check, Finding, Look, between_nodes, fail, ok, or_ok, unknown, warn
+from sparkop.hosts.rails import Rail
+from sparkop.resources.checks.model import (
+    Check,
+    Finding,
+    Look,
+    State,
+    between_nodes,
+    fail,
+    ok,
+    or_ok,
+    unknown,
+    warn,
+)
 from sparkop.resources.checks.network import TABLE
+from sparkop.resources.checks.topology import joined, network_of
 from sparkop.resources.stamped import short_image
 from sparkop.spec.tree import show_path
 
@@ -149,10 +162,50 @@ def _facts_known(look: Look) -> Iterator[Finding]:
     if fabric is None:
         yield unknown("no address for the ranks", "mend what rdma.active or fabric.ipv4 say")
         return
+    yield from _apart(look)
     gid = "left unset" if fabric.gid_index is None else str(fabric.gid_index)
     yield ok(
         f"{fabric.address} on {fabric.interface}, devices {', '.join(fabric.hcas) or 'none'}, GID index {gid}"
     )
+
+
+def _apart(look: Look) -> Iterator[Finding]:
+    """Ranks join their devices in the order of the lists, and the first gives the address. Where ports are
+    crossed between two cables, or one rail is down, the order by name puts ends of two networks together."""
+    head = look.desired.head
+    if look.head or head not in look.documents:
+        return
+    for own, other in zip(_used(look, look.name), _used(look, head), strict=False):
+        if network_of(own) != network_of(other):
+            level = State.FAIL if look.rdma else State.WARN
+            observed = f"{own.device} in {network_of(own)}"
+            wanted = f"in {network_of(other)}, as {other.device} of {head} that it is joined with"
+            yield Finding(level, observed, "devices", wanted, _by_hand(look, head))
+            return
+
+
+def _used(look: Look, name: str) -> list[Rail]:
+    """The rails whose devices NCCL is told to use on a node, in its order."""
+    node = look.desired.nodes.get(name)
+    if node is None or node.facts is None or node.facts.fabric is None:
+        return []
+    by_device = {rail.device: rail for rail in look.rails(name)}
+    return [by_device[device] for device in rdma_devices(look.spec, node.facts) if device in by_device]
+
+
+def _by_hand(look: Look, head: str) -> str:
+    """What to write into the spec, so that the ends of one cable come together."""
+    pairs = list(joined(look.rails(head), look.rails()))
+    if not pairs:
+        return f"put the fabric addresses of {head} and {look.name} into one subnet"
+
+    def told(rails: list[Rail]) -> str:
+        hcas = ", ".join(rail.device for rail in rails)
+        return f"{{interface: {rails[0].interface}, address: {rails[0].address}, hcas: [{hcas}]}}"
+
+    pairs = pairs[: look.spec.engine.nccl.devices]
+    ends = ((head, [theirs for theirs, _ in pairs]), (look.name, [own for _, own in pairs]))
+    return "set in the spec: " + "; ".join(f"fabric of node {name} to {told(rails)}" for name, rails in ends)
 
 
 def _on_head(look: Look) -> bool:
@@ -163,7 +216,8 @@ CHECKS = (
     Check(
         "fabric.place",
         "what is handed to NCCL, Gloo and the engine: address, interface, devices, GID index",
-        "not known: unknown, and no rank is started",
+        "not known: unknown, and no rank is started; devices that are joined with the head's are in another "
+        "network: fail (warn without GPUs)",
         "row A11",
         _facts_known,
         ("fabric", "machine"),
