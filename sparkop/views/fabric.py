@@ -8,7 +8,7 @@ from rich.text import Text
 
 from sparkop.resources.checks.model import State
 from sparkop.views.console import out, print_json
-from sparkop.views.doctor import SIGNS, STYLES, complaint_lines, report_json
+from sparkop.views.doctor import SIGNS, STYLES, complaint_lines, printable, report_json
 from sparkop.views.documents import document
 from sparkop.views.fabric_map import FabricMap, Port
 
@@ -36,16 +36,16 @@ def show_fabric(drawn: FabricMap, output: str = "text") -> None:
         return
     console = out()
     for line in table(drawn):
-        console.print(line)
+        console.print(printable(line))
     console.print()
     for line in drawing(drawn):
-        console.print(line)
+        console.print(printable(line))
     console.print()
     for node, variables in drawn.variables.items():
         told = " ".join(f"{name}={value}" for name, value in variables.items())
-        console.print(Text.assemble((node, "bold"), f"  {told}"))
+        console.print(printable(Text.assemble((node, "bold"), f"  {told}")))
     for line in complaint_lines(drawn.report):
-        console.print(line)
+        console.print(printable(line))
 
 
 def _checks(drawn: FabricMap) -> dict[str, Any]:

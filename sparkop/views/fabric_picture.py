@@ -39,7 +39,12 @@ def svg(drawn: FabricMap) -> str:
     for index, (state, text) in enumerate(complaints):
         y = height + 22 * index + 12
         body.append(f'<text x="{MARGIN}" y="{y}" fill="{COLOURS[state]}">{escape(text)}</text>')
-    return "\n".join([*body, "</svg>", ""])
+    return "\n".join([*map(_printable, body), "</svg>", ""])
+
+
+def _printable(line: str) -> str:
+    """XML holds no control characters, and Linux lets the name of an interface hold them."""
+    return "".join(each if each.isprintable() else "�" for each in line)
 
 
 def _height(drawn: FabricMap, node: str) -> int:

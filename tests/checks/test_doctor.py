@@ -298,6 +298,28 @@ class TestCommands:
         assert any("cage 0 · rocep1s0f0 · enp1s0f0np0" in text for text in texts)
         assert any("spark-2 fabric.mtu: enp1s0f0np0.mtu: 1500" in text for text in texts)
 
+    @pytest.mark.parametrize("name", ["\x1b[31mred", 'a<b>&"', "\ud800", "\x00"])
+    def test_picture_takes_any_name_of_an_interface(self, tmp_path: Path, name: str) -> None:
+        """Linux refuses only blanks, slashes and colons there; the picture must still open."""
+        facts = json.loads(BASE.read_text().replace('"enp1s0f0np0"', json.dumps(name)))
+        file, picture = tmp_path / "facts.json", tmp_path / "fabric.svg"
+        file.write_text(json.dumps(facts))
+        run(["fabric", str(ROOT / SPEC), "--facts", str(file), "--picture", str(picture), "-o", "json"])
+        texts = [element.text or "" for element in ElementTree.parse(picture).iter()]
+        assert any("cage 0 · rocep1s0f0 · " in text for text in texts)
+
+    @pytest.mark.parametrize("words", [["doctor", "--all"], ["fabric"]])
+    def test_terminal_gets_no_control_characters_of_a_node(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+    ) -> None:
+        facts = json.loads(BASE.read_text().replace('"enp1s0f0np0"', json.dumps("e\x1b]0;x\x07")))
+        file = tmp_path / "facts.json"
+        file.write_text(json.dumps(facts))
+        run([*words, str(ROOT / SPEC), "--facts", str(file)])
+        shown = capsys.readouterr().out
+        assert "e�]0;x" in shown
+        assert not any(ord(each) < 32 and each != "\n" for each in shown)
+
     def test_fabric_joins_crossed_ports(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """Cage 0 of one with cage 1 of the other: by shared network, whatever the names are."""
         facts = json.loads(BASE.read_text())
