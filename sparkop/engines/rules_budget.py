@@ -77,6 +77,9 @@ def _memory(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     spared = round(workspace * (1 - CHUNK / chunk)) if chunk > CHUNK else 0
     if rank.left + spared < rank.floor:
         left = f"{_gib(-rank.left)} too much" if rank.left < 0 else f"{_gib(rank.left)} left"
+        cache = sum(line.size for line in rank.lines if line.part in (Part.CACHE, Part.STATE))
+        if rank.left + spared + cache < rank.floor:
+            left += " (without a KV cache too: take more nodes, or a smaller checkpoint)"
         yield Breach(
             wanted.paths["kv" if wanted.kv_bytes is not None else "fraction"],
             f"{rank.node} would use {_gib(rank.used)} of {_gib(rank.total.size)}: {left}, "

@@ -42,6 +42,8 @@ def show_fabric(drawn: FabricMap, output: str = "text") -> None:
         console.print(printable(line))
     console.print()
     for node, variables in drawn.variables.items():
+        if not variables:  # a single node needs none
+            continue
         told = " ".join(f"{name}={value}" for name, value in variables.items())
         console.print(printable(Text.assemble((node, "bold"), f"  {told}")))
     for line in complaint_lines(drawn.report):

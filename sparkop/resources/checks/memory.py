@@ -56,7 +56,7 @@ def _available(look: Look) -> Iterator[Finding]:
             "memory",
             f"{told}; {_eaters(look.document)}",
             f"{human_bytes(needed)} for the rank and the guard's floor",
-            f"end what holds it on {look.name} (ps aux --sort=-rss | head), or ask for less: sparkop budget",
+            _make_room(look.name, needed > memory.total),
         )
     elif look.gpus and memory.free < needed <= memory.free + cache:
         yield warn(
@@ -67,6 +67,12 @@ def _available(look: Look) -> Iterator[Finding]:
         )
     else:
         yield ok(f"{told}, {human_bytes(needed)} needed")
+
+
+def _make_room(node: str, more_than_all: bool) -> str:
+    if more_than_all:
+        return f"{node} has less memory in all: use more nodes, or ask for less: sparkop budget"
+    return f"end what holds it on {node} (ps aux --sort=-rss | head), or ask for less: sparkop budget"
 
 
 def _needed(look: Look) -> tuple[int, int]:

@@ -53,6 +53,17 @@ def test_refused_with_the_figures(recipe: str, rule: str, changes: dict[str, Any
     assert finding.rule.source
 
 
+def test_weights_that_are_too_large_are_told_apart() -> None:
+    """A lower memory.kvCache, as the remedy says, does not help there."""
+    changes = {"engine.tensorParallel": 1}
+    alone = [
+        each.observed for each in check(spec(RECIPE_A, changes, nodes=1)) if each.rule.id == "budget.memory"
+    ]
+    assert "without a KV cache too: take more nodes" in alone[0]
+    large = check(spec(RECIPE_A, {"memory.kvCache": "6GB"}))
+    assert not any("without a KV cache too" in each.observed for each in large)
+
+
 def test_no_state_slot_is_refused() -> None:
     """Rather than a server that accepts requests and runs none."""
     ids = {each.rule.id for each in check(spec(RECIPE_B, {"memory.gpuFraction": 0.6})) if each.refuses}
