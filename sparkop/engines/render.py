@@ -12,7 +12,7 @@ from sparkop.engines.base import NodeFacts, RankContainer, StateFile
 from sparkop.engines.sglang import Sglang
 from sparkop.engines.template import EngineTemplate
 from sparkop.engines.vllm import Vllm
-from sparkop.engines.words import hidden, repeated, values_of
+from sparkop.engines.words import repeated, values_of
 from sparkop.hosts.base import ContainerOptions
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
@@ -85,7 +85,8 @@ def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]
 
 
 def as_json(rendering: Rendering) -> dict[str, Any]:
-    """The rendering as a JSON object, to be shown: the user's values in the environment are hidden."""
+    """The rendering as a JSON object. It shows what would run, as the user asked; what is known to be a secret
+    has been refused before."""
     return {
         "ranks": [_rank_json(rank) for rank in rendering.ranks],
         "warnings": list(rendering.warnings),
@@ -104,10 +105,7 @@ def _rank_json(rank: RankContainer) -> dict[str, Any]:
         "image": rank.image,
         "entrypoint": None if rank.entrypoint is None else list(rank.entrypoint),
         "arguments": list(rank.arguments),
-        "environment": {
-            name: hidden(name, value) if name in rank.private else value
-            for name, value in rank.environment.items()
-        },
+        "environment": dict(rank.environment),
         "mounts": [
             {"source": mount.source, "target": mount.target, "readOnly": mount.read_only}
             for mount in rank.mounts
@@ -132,22 +130,17 @@ def _options_json(options: ContainerOptions) -> dict[str, Any]:
 
 
 def docker_command(rank: RankContainer) -> str:
-    """The container as a shell command. It holds no key: the engine reads that from a mounted file. What the
-    user put into the environment is taken from the shell's own (``-e NAME``)."""
+    """The container as a shell command. It holds no key: the engine reads that from a mounted file."""
     lines = [
         "docker run --detach --name " + shlex.quote(rank.container),
         *_docker_options(rank.options),
         *(f"-v {shlex.quote(_volume(m.source, m.target, m.read_only))}" for m in rank.mounts),
-        *(f"-e {shlex.quote(_variable(rank, name))}" for name in rank.environment),
+        *(f"-e {shlex.quote(f'{name}={value}')}" for name, value in rank.environment.items()),
     ]
     entrypoint = list(rank.entrypoint or ())
     if entrypoint:
         lines.append("--entrypoint " + shlex.quote(entrypoint[0]))
     return " \\\n  ".join([*lines, shlex.join([rank.image, *entrypoint[1:], *rank.arguments])])
-
-
-def _variable(rank: RankContainer, name: str) -> str:
-    return name if name in rank.private else f"{name}={rank.environment[name]}"
 
 
 def _volume(source: str, target: str, read_only: bool) -> str:

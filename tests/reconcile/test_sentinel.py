@@ -1,4 +1,4 @@
-"""What a user puts into the environment is shown nowhere: it may be a secret under any name (decision 10)."""
+"""What a user puts into the environment may be a secret under any name: only render shows it (decision 10)."""
 
 from __future__ import annotations
 
@@ -27,23 +27,20 @@ def with_value(value: str | None) -> dict[str, Any]:
 
 
 def shown(cluster: Cluster) -> Iterator[str]:
-    """Everything that anybody gets to see."""
-    reading, plan = cluster.observe(), cluster.plan()
+    """Everything that is shown without being asked for, or goes into reports."""
+    plan = cluster.plan()
     yield "\n".join(plan_lines(plan))
     yield json.dumps(plan_json(plan))
     yield repr(plan)
     yield repr(cluster.events)
     yield json.dumps(record_facts(cluster.spec, cluster.hosts(), resources=SIMULATED)[0])
-    rendering = rendering_of(cluster.spec, reading.observed.documents, SIMULATED)
-    yield json.dumps(as_json(rendering))
-    yield from map(docker_command, rendering.ranks)
     for node in cluster.world.nodes.values():
         yield from (content.decode("utf-8", "replace") for content, _ in node.files.values())
         yield from (repr(container.spec.labels) for container in node.containers.values())
 
 
 def test_the_environment_of_the_user_is_shown_nowhere() -> None:
-    """Labels, plans, events, histories, incidents, facts, renderings: before, during and after a change."""
+    """Labels, plans, events, histories, incidents, facts: before, during and after a change."""
     cluster = Cluster.make(engine=with_value(FIRST))
     seen = [*shown(cluster)]
     cluster.apply()
@@ -57,6 +54,14 @@ def test_the_environment_of_the_user_is_shown_nowhere() -> None:
     assert before[HASH] != cluster.rank(0)[1].spec.labels[HASH], "the value is part of the hash"
     assert any("environment.MY_SETTING: sha256:" in text for text in seen), "the variable is named"
     assert not [text for text in seen if FIRST in text or SECOND in text]
+
+
+def test_render_shows_what_would_run() -> None:
+    """The user asks for it, to compare it with a recipe: values as they are."""
+    cluster = Cluster.make(engine=with_value(FIRST))
+    rendering = rendering_of(cluster.spec, cluster.observe().observed.documents, SIMULATED)
+    assert as_json(rendering)["ranks"][0]["environment"]["MY_SETTING"] == FIRST
+    assert f"-e MY_SETTING={FIRST}" in docker_command(rendering.ranks[0])
 
 
 def test_labels_of_an_older_sparkop_are_hidden_too() -> None:
