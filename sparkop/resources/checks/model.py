@@ -226,7 +226,8 @@ def _missing(document: Document, section: str) -> Finding | None:
     if value is not None:
         return None
     reason = document.error(name, part or None)
-    return unknown(reason or f"{section} was not read", error=reason is not None)
+    told = f"{section} was not read" + (f": {reason}" if reason else "")
+    return unknown(told, error=reason is not None)
 
 
 def refusals(
