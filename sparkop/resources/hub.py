@@ -81,7 +81,7 @@ def describe(
         if known is not None:
             return known
     with in_words(name, revision, endpoint):
-        found = _ask(name, commit or revision, endpoint, manifest)
+        found = _ask_patiently(name, commit or revision, endpoint, manifest)
     found = Repository(name, endpoint, revision, found.commit, found.files, found.manifest)
     with suppress(OSError):  # a full or read-only disk of the controller: the hub is asked again next time
         memory.keep(found, manifest)
@@ -100,6 +100,28 @@ def parse_manifest(text: str, folder: str = "") -> dict[str, str]:
         path = match[2].removeprefix("./")
         found[f"{folder}/{path}" if folder else path] = match[1].lower()
     return found
+
+
+def _ask_patiently(name: str, revision: str, endpoint: str, manifest: str | None) -> Repository:
+    """Ask again, twice, when the hub stumbles: a list that fails would block an apply of hours."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+    again = Retrying(
+        retry=retry_if_exception(_stumbles),
+        stop=stop_after_attempt(3),
+        wait=wait_exponential(multiplier=0.25, max=2),
+        reraise=True,
+    )
+    return again(_ask, name, revision, endpoint, manifest)
+
+
+def _stumbles(error: BaseException) -> bool:
+    """Whether the hub may answer the same question in a moment: too busy, or broken for now."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if not isinstance(error, HfHubHTTPError):
+        return False
+    return getattr(error.response, "status_code", 0) in (429, 500, 502, 503, 504)
 
 
 def _ask(name: str, revision: str, endpoint: str, manifest: str | None) -> Repository:

@@ -89,6 +89,15 @@ def test_a_hub_that_is_away_is_told_with_its_address() -> None:
         describe("org/name", "main", endpoint="http://127.0.0.1:9")
 
 
+def test_a_hub_that_stumbles_is_asked_again_and_one_that_stays_down_is_told(hub: Hub) -> None:
+    """One 503 must not block an apply; a hub that is down must not be asked for ever."""
+    hub.faults.statuses = [(503, None), (502, None)]
+    assert ask(hub).commit == hub.commit
+    hub.faults.statuses = [(503, None)] * 20
+    with pytest.raises(BlockedError, match="503"):
+        ask(hub, refresh=True)
+
+
 def test_manifests() -> None:
     text = f"# comment\n{'a' * 64}  x y.bin\n{'B' * 64} *./z\r\n\n"
     assert parse_manifest(text) == {"x y.bin": "a" * 64, "z": "b" * 64}
