@@ -85,8 +85,8 @@ def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]
 
 
 def as_json(rendering: Rendering) -> dict[str, Any]:
-    """The rendering as a JSON object. It shows what would run, as the user asked; what is known to be a secret
-    has been refused before."""
+    """The rendering as a JSON object. It shows what would run, as the user asked; what is known to be
+    a secret has been refused before."""
     return {
         "ranks": [_rank_json(rank) for rank in rendering.ranks],
         "warnings": list(rendering.warnings),

@@ -1,4 +1,4 @@
-"""What a user puts into the environment may be a secret under any name: only render shows it (decision 10)."""
+"""What a user puts into the environment may be a secret under any name: only render shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault of the lab: diff names it, apply mends what can be mended, afterwards all is as before (4.9)."""
+"""Every fault of the lab: diff names it, apply mends what can be mended, then all is as before (4.9)."""
 
 from __future__ import annotations
 
