@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from sparkop.cli.bench import spread
+from sparkop.cli.bench import bench, spread
 from sparkop.errors import UsageError
 from sparkop.reconcile.served import offer_of
 from sparkop.reconcile.speeds import FILE, Speeds, configuration, slow, speeds_in, speeds_of, store
@@ -98,8 +99,24 @@ def test_what_is_offered_follows_from_parsers_wherever_they_are_given() -> None:
 def test_a_picture_without_matplotlib_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(UsageError) as caught:
-        bench_picture.check_matplotlib()
+        bench_picture.check_drawable(Path("x.png"))
     assert "sparkop[bench]" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("name", ["nowhere/x.png", "x.doc"])
+def test_a_picture_that_can_t_be_written_is_told_before_hours_are_measured(tmp_path: Path, name: str) -> None:
+    """With no cluster at all: the command must end before it looks for one."""
+    done = CliRunner().invoke(bench, ["no-such-spec.yaml", "--plot", str(tmp_path / name)])
+    assert isinstance(done.exception, UsageError)
+    assert name.rpartition(".")[2] in str(done.exception)
+
+
+def test_nothing_to_measure_is_no_measurement(tmp_path: Path) -> None:
+    """An empty file would be written, and --fresh would lose a full one."""
+    words = ["specs/lab.yaml", "--conc", "0", "--prefill", "0", "--ctx", "0", "--fresh", "--out"]
+    done = CliRunner().invoke(bench, [*words, str(tmp_path / "b.json")])
+    assert "nothing to measure" in str(done.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_picture_is_a_png_also_of_few_figures(tmp_path: Path) -> None:
