@@ -101,10 +101,10 @@ def run(
     from sparkop.reconcile.remembered import state_directory
     from sparkop.serving.bench import Plan
     from sparkop.views.bench import show_bench
-    from sparkop.views.bench_picture import check_matplotlib, draw
+    from sparkop.views.bench_picture import check_drawable, draw
 
     if plot:
-        check_matplotlib()
+        check_drawable(plot)
     plan = Plan(
         prefill=tuple(size for size in prefill if size),
         kinds=tuple("code" if kind == "code" else "prose" for kind in kinds),
@@ -113,6 +113,8 @@ def run(
         repeats=reps,
         deadline=deadline,
     )
+    if not (plan.prefill or plan.concurrencies or plan.contexts):
+        raise UsageError("nothing to measure: --prefill, --conc and --ctx are all 0")
     loaded, _ = reach_spec(spec, overlays, sets)
     path = out or state_directory() / "bench" / f"{loaded.spec.name}.json"
     measured = _measure(loaded.spec, plan, path, label, fresh)

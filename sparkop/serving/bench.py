@@ -261,7 +261,8 @@ def _add(step: Step, record: Document, document: Document) -> None:
     if step.what == "prefill":
         entry = document["prefill"].setdefault(str(step.size), {"median": 0.0, "runs": []})
         entry["runs"].append(record)
-        entry["median"] = round(statistics.median(run["tok_s"] for run in entry["runs"]), 3)
+        rates = [run["tok_s"] for run in entry["runs"] if run.get("tok_s") is not None]
+        entry["median"] = round(statistics.median(rates), 3)
     else:
         document["decode" if step.what == "decode" else "ctx"].append(record)
 

@@ -7,9 +7,58 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from sparkop.errors import UsageError
 from sparkop.serving.bench import VERSION, Document
-from sparkop.serving.summary import rows
+
+
+class _Part(BaseModel):
+    """What a file must have so that every reader of it finds numbers where it looks for them."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Request(_Part):
+    ttft: float | None = None
+    gaps_ms: list[float] | None = None
+
+
+class _PrefillRun(_Request):
+    tok_s: float | None = None
+    acceptance: float | None = None
+    pool_peak: float | None = None
+
+
+class _Prefill(_Part):
+    median: float
+    runs: list[_PrefillRun]
+
+
+class _Decode(_Part):
+    C: int
+    kind: str
+    per_stream_median: float | None = None
+    aggregate: float | None = None
+    reqs: list[_Request]
+    acceptance: float | None = None
+    pool_peak: float | None = None
+
+
+class _Context(_Request):
+    target_tokens: int
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+    recalled: int | None = None
+    asked: int | None = None
+    acceptance: float | None = None
+    pool_peak: float | None = None
+
+
+class _File(_Part):
+    prefill: dict[str, _Prefill]
+    decode: list[_Decode]
+    ctx: list[_Context]
 
 
 def new_document(cluster: str, model: str, configuration: str, label: str, ts: str) -> Document:
@@ -35,12 +84,21 @@ def read_document(path: Path) -> Document:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} can't be read as a measurement", cause=str(error)) from error
     try:
-        document = {"decode": [], "ctx": [], **document}
-        document["prefill"].items()
-        rows(document)  # everything that is shown is read here
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path} is no measurement of sparkop bench", cause=repr(error)) from error
+        document = {"finished": None, "decode": [], "ctx": [], **document}
+        _File.model_validate(document)
+        for size in document["prefill"]:
+            int(size)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _rubbish(path, f"{where}: {first['msg']}") from error
+    except (TypeError, ValueError) as error:
+        raise _rubbish(path, str(error)) from error
     return dict(document)
+
+
+def _rubbish(path: Path, cause: str) -> UsageError:
+    return UsageError(f"{path} is no measurement of sparkop bench", cause=cause)
 
 
 def carry_on(path: Path, fresh: Document) -> Document:

@@ -62,7 +62,11 @@ def rows(document: Mapping[str, Any]) -> list[Row]:
 
 
 def _recalled(run: Mapping[str, Any]) -> str:
-    return f"{run['recalled']} of {run['asked']} numbers found again" if "recalled" in run else ""
+    return (
+        f"{run['recalled']} of {run['asked']} numbers found again"
+        if {"recalled", "asked"} <= run.keys()
+        else ""
+    )
 
 
 def _row(

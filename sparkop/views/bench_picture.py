@@ -16,12 +16,22 @@ if TYPE_CHECKING:
 _COLOURS = {"code": "tab:blue", "prose": "tab:orange"}
 
 
-def check_matplotlib() -> None:
-    """Raise UsageError, with the way to get it, when matplotlib is not there: before hours are measured."""
+def check_drawable(path: Path) -> None:
+    """Raise UsageError when ``path`` can't become a picture: before hours are measured.
+
+    Matplotlib may be missing, the ending may be none that it writes, the folder may be missing.
+    """
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
         raise UsageError("--plot needs matplotlib", remedy='install sparkop with it: "sparkop[bench]"')
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    endings = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in endings:
+        raise UsageError(f"--plot can't write {path.suffix}", remedy=f"one of: {', '.join(sorted(endings))}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path} can't be written", cause=f"{path.parent} is no folder")
 
 
 def draw(measured: Mapping[str, Any], path: Path) -> None:
@@ -29,7 +39,7 @@ def draw(measured: Mapping[str, Any], path: Path) -> None:
 
     Raises UsageError when matplotlib is not installed, or the file can't be written.
     """
-    check_matplotlib()
+    check_drawable(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,7 +74,7 @@ def _decode(axes: Axes, measured: Mapping[str, Any]) -> None:
         runs = [run for run in measured["decode"] if run["kind"] == kind]
         streams = sorted({run["C"] for run in runs})
         for name, style in (("aggregate", "-o"), ("per_stream_median", "--s")):
-            values = [[r[name] for r in runs if r["C"] == c and r[name] is not None] for c in streams]
+            values = [[r[name] for r in runs if r["C"] == c and r.get(name) is not None] for c in streams]
             points = [(c, statistics.median(v)) for c, v in zip(streams, values, strict=True) if v]
             label = f"{kind}, {'together' if name == 'aggregate' else 'a stream'}"
             if points:

@@ -291,6 +291,13 @@ def test_a_file_of_something_else_is_not_carried_on(tmp_path: Path) -> None:
         '{"prefill": {"x": {"runs": [{}]}}}',
         '{"prefill": {}, "decode": [{"C": 1}]}',
         '{"prefill": {}, "ctx": [1]}',
+        '{"prefill": {"8": {"median": 1.0, "runs": [{"tok_s": "1"}]}}}',
+        '{"prefill": {"8": {"runs": [{"tok_s": 1.0}]}}}',
+        '{"prefill": {"8": {"median": NaN, "runs": []}}}',
+        '{"prefill": {}, "decode": null}',
+        '{"prefill": {}, "decode": [{"C": "1", "kind": "code", "per_stream_median": 1.0, "aggregate": 1.0, '
+        '"reqs": []}]}',
+        '{"prefill": {}, "ctx": [{"target_tokens": 5, "prefill_tok_s": 1e400, "decode_tok_s": null}]}',
     ],
 )
 def test_rubbish_is_no_measurement(tmp_path: Path, content: str) -> None:
