@@ -64,6 +64,11 @@ def check_writable(changes: Iterable[Change]) -> None:
     """Raise BlockedError for the first file that could not be replaced. Writes nothing."""
     for change in changes:
         folder = Path(os.path.realpath(change.path)).parent
+        if change.path.is_symlink() and not folder.exists():
+            raise BlockedError(
+                f"{change.path} can't be written: it links into {folder}, which is not there",
+                remedy="make that folder, or remove the link",
+            )
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         if not (folder.is_dir() and os.access(folder, os.W_OK)):

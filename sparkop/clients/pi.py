@@ -67,6 +67,8 @@ class PiPlan:
     changes: Mapping[str, Change]
     bases: Mapping[str, bytes | None]
     """The files as they would be without sparkop."""
+    record: Record | None
+    """As it was read for this plan."""
 
     @property
     def needed(self) -> tuple[Change, ...]:
@@ -86,7 +88,7 @@ def plan_connect(profile: Profile, folder: Path) -> PiPlan:
         if after != current:  # from a clean start, so that nothing of an older spec stays
             after = _wanted(profile, folder, bases)
     changes = {name: Change(folder / name, current[name], after[name]) for name in after}
-    plan = PiPlan(folder, profile.provider, profile.model, changes, bases)
+    plan = PiPlan(folder, profile.provider, profile.model, changes, bases, record)
     check_writable(plan.needed)
     return plan
 
@@ -98,11 +100,16 @@ def texts_of(plan: PiPlan) -> dict[str, str | None]:
 
 def connect(plan: PiPlan) -> list[Path]:
     """Write what differs. Returns the backups. The record is written first: whatever interrupts this, undo
-    and a second run find their way."""
+    and a second run find their way. Raises BlockedError when another run has come between: its record must
+    stay that of its own files."""
     if not plan.needed:
         return []
     store = _store(plan.folder, plan.provider)
     old = load_record(plan.folder, plan.provider)
+    if old != plan.record:
+        raise BlockedError(
+            f"{plan.folder} was connected by another sparkop just now", remedy="run the same command again"
+        )
     writing = [change.path.parent for change in plan.needed if change.after is not None]
     made = [*(old.made if old else ()), *(str(f) for each in writing for f in missing_folders(each))]
     make_folders(store)
@@ -137,7 +144,7 @@ def plan_undo(folder: Path, provider: str) -> PiPlan | None:
     current = _current(folder, provider)
     bases = _without_ours(folder, record, current)
     changes = {name: Change(folder / name, current[name], bases[name]) for name in current}
-    return PiPlan(folder, provider, record.model, changes, bases)
+    return PiPlan(folder, provider, record.model, changes, bases, record)
 
 
 def undo(plan: PiPlan) -> None:

@@ -224,6 +224,28 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(agent: Path) -> None:
     assert (agent / "settings.json").read_text() == '{"theme": "light"}'
 
 
+def test_of_two_runs_at_once_one_wins_and_its_record_stays(agent: Path) -> None:
+    """The loser must not replace the record: undo would take the winner's files for changed by others."""
+    before = snapshot(agent.parent)
+    loser = plan_connect(replace(PROFILE, title="Another title"), agent)
+    done(agent)
+    after = snapshot(agent.parent)
+    with pytest.raises(BlockedError, match="another sparkop"):
+        connect(loser)
+    assert snapshot(agent.parent) == after
+    undone(agent)
+    assert snapshot(agent.parent) == before
+
+
+def test_a_link_into_a_folder_that_is_not_there_is_told_before_anything_is_written(agent: Path) -> None:
+    (agent / "models.json").unlink()
+    (agent / "models.json").symlink_to(agent.parent / "gone" / "models.json")
+    before = snapshot(agent.parent)
+    with pytest.raises(BlockedError, match="gone, which is not there"):
+        plan_connect(PROFILE, agent)
+    assert snapshot(agent.parent) == before
+
+
 @pytest.mark.parametrize("writes", range(7))
 def test_cut_off_anywhere_it_can_be_done_again_and_undone(
     agent: Path, monkeypatch: pytest.MonkeyPatch, writes: int
