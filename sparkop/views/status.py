@@ -50,14 +50,16 @@ def show_status(status: Status, output: str = "text") -> None:
 
 
 def _headline(status: Status) -> Text:
-    line = Text.assemble((status.cluster, "bold"), "  ", (status.endpoint, _endpoint_style(status)))
+    stopped = status.stopped_by_human and status.endpoint == "not asked"
+    word = "stopped" if stopped else status.endpoint
+    line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
     line.append(f"\n{status.url}  model {', '.join(status.models)}")
     if status.key_path:
         line.append(f"  key {status.key_path}")
     if status.stopped_by_human:
-        line.append("\nstopped by a human; `sparkop apply` starts it again", style="yellow")
+        line.append("\na human stopped it; `sparkop apply` starts it again", style="yellow")
     return line
 
 
