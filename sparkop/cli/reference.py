@@ -66,7 +66,8 @@ def _help(command: click.Command) -> list[str]:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    records = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+    given = [each for each in command.params if isinstance(each, click.Option)]
+    records = [record for each in given if (record := each.get_help_record(context))]
     options = [record for record in records if "--help" not in record[0]]
     if options:
         yield from ("", "| option | |", "| --- | --- |")
