@@ -13,7 +13,7 @@ from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import select_fabric
 from sparkop.resources.guard import guard_container
-from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, common
+from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, WEIGHTS, common
 from sparkop.resources.stamped import hash_of, text_of
 from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
@@ -52,7 +52,7 @@ class DesiredRank:
     rank: int
     node: str
     container: ContainerSpec
-    """Without labels."""
+    """With the label of its weights only."""
     private: frozenset[str] = frozenset()
     """Variables that the user has set: their values are never shown."""
 
@@ -69,7 +69,7 @@ class DesiredRank:
     def labelled(self, cluster: str, spec_hash: str, *, epoch: int, generation: int) -> ContainerSpec:
         """The container to create."""
         made = self.container
-        labels = common(cluster, ROLE_RANK, hash_of(made), self.text, spec_hash)
+        labels = {**made.labels, **common(cluster, ROLE_RANK, hash_of(made), self.text, spec_hash)}
         labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation)}
         return replace(made, labels=labels)
 
@@ -205,14 +205,14 @@ def _ranks(
         raise
     except SparkopError as error:
         return (), error.message
-    return tuple(DesiredRank(r.rank, r.node, _container(r), r.private) for r in made), ""
+    return tuple(DesiredRank(r.rank, r.node, _container(spec, r), r.private) for r in made), ""
 
 
-def _container(rank: RankContainer) -> ContainerSpec:
+def _container(spec: ClusterSpec, rank: RankContainer) -> ContainerSpec:
     return ContainerSpec(
         name=rank.container,
         image=rank.image,
-        labels={},
+        labels={WEIGHTS: f"{spec.weights.repository}@{spec.weights.revision}"},
         arguments=rank.arguments,
         entrypoint=rank.entrypoint,
         environment=rank.environment,

@@ -10,6 +10,8 @@ from sparkop.hosts.document import Container, Document
 CLUSTER = "sparkop.cluster"
 ROLE = "sparkop.role"
 RANK = "sparkop.rank"
+WEIGHTS = "sparkop.checkpoint"
+"""Repository and revision as the spec names them: other weights in the same folder are another rank."""
 HASH = "sparkop.hash"
 DESIRED = "sparkop.desired"
 """The normalised desired container as JSON (never a secret): lets a diff name the field that changed."""

