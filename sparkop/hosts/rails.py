@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Address, ip_interface
+from ipaddress import IPv4Interface, IPv4Network, IPv6Address, ip_interface
 
 from sparkop.hosts.document import Device, Document, Interface
 
@@ -24,6 +24,11 @@ class Rail:
     """Index of the RoCE v2 GID of this address; None when the table has none (yet)."""
     mtu: int
     speed_mbps: int | None = None
+
+    @property
+    def network(self) -> IPv4Network:
+        """The network of its address: rails of two nodes are joined when it is the same."""
+        return IPv4Interface(f"{self.address}/{self.prefix}").network
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,18 @@ def rails(document: Document) -> tuple[Rail, ...]:
     return tuple(found)
 
 
-def select_fabric(document: Document, devices: Sequence[str] = ()) -> FabricSelection | None:
-    """The rails to use: all, or those of ``devices``; None without any. The first gives the address."""
+def select_fabric(
+    document: Document, devices: Sequence[str] = (), networks: Sequence[IPv4Network] = ()
+) -> FabricSelection | None:
+    """The rails to use: all, or those of ``devices``; None without any. The first gives the address.
+
+    ``networks``: those that the nodes share, the preferred one first. Rails in others reach nobody; they are
+    left out, unless none is in a shared one (which the checks tell).
+    """
     chosen = [r for r in rails(document) if not devices or r.device in devices]
+    joined = [r for r in chosen if r.network in networks]
+    if joined:
+        chosen = sorted(joined, key=lambda rail: networks.index(rail.network))
     if not chosen:
         return None
     indices = {r.gid_index for r in chosen}

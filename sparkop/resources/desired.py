@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
 from typing import Any
 
 from sparkop.engines.base import Engine, FabricFacts, NodeFacts, RankContainer
@@ -11,7 +12,7 @@ from sparkop.engines.paths import expand, state_directory, weights_directory
 from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
-from sparkop.hosts.rails import select_fabric
+from sparkop.hosts.rails import rails, select_fabric
 from sparkop.resources.guard import guard_container
 from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, WEIGHTS, common
 from sparkop.resources.stamped import hash_of, text_of
@@ -110,8 +111,9 @@ def desire(
     Raises SpecError for what the engine refuses.
     """
     outside = outside or {}
+    networks = shared_networks(spec, documents)
     nodes = {
-        node.name: _node(spec, engine, index, node, documents[node.name], outside)
+        node.name: _node(spec, engine, index, node, documents[node.name], outside, networks)
         for index, node in enumerate(spec.nodes)
         if node.name in documents
     }
@@ -126,6 +128,7 @@ def _node(
     node: NodeSpec,
     document: Document,
     outside: Mapping[str, Any],
+    networks: Sequence[IPv4Network],
 ) -> DesiredNode:
     home = document.machine.home if document.machine else ""
     state = expand(state_directory(spec, node), home)
@@ -137,7 +140,7 @@ def _node(
         home=home,
         state=state,
         weights=weights,
-        facts=None if unread else _facts(spec, engine, node, document, outside),
+        facts=None if unread else _facts(spec, engine, node, document, outside, networks),
         unread=unread,
         guard=guard_container(spec, state, weights),
     )
@@ -152,11 +155,16 @@ def _unread(spec: ClusterSpec, engine: Engine, document: Document) -> str:
 
 
 def _facts(
-    spec: ClusterSpec, engine: Engine, node: NodeSpec, document: Document, outside: Mapping[str, Any]
+    spec: ClusterSpec,
+    engine: Engine,
+    node: NodeSpec,
+    document: Document,
+    outside: Mapping[str, Any],
+    networks: Sequence[IPv4Network],
 ) -> NodeFacts | None:
     if document.machine is None:
         return None
-    fabric = fabric_facts(spec, node, document)
+    fabric = fabric_facts(spec, node, document, networks)
     if fabric is None and len(spec.nodes) > 1:
         return None
     files = document.files or {}
@@ -171,10 +179,29 @@ def _facts(
     )
 
 
-def fabric_facts(spec: ClusterSpec, node: NodeSpec, document: Document) -> FabricFacts | None:
+def shared_networks(spec: ClusterSpec, documents: Mapping[str, Document]) -> tuple[IPv4Network, ...]:
+    """The networks in which every node that was read has an active rail, in the head's order.
+
+    Ports may be crossed, and one rail of a node may be down: names say nothing of what is joined. Empty with
+    fewer than two nodes, and when nothing is shared.
+    """
+    each = [
+        [rail.network for rail in rails(documents[node.name])]
+        for node in spec.nodes
+        if node.name in documents
+    ]
+    if len(each) < 2:
+        return ()
+    shared = set(each[0]).intersection(*each[1:])
+    return tuple(dict.fromkeys(network for network in each[0] if network in shared))
+
+
+def fabric_facts(
+    spec: ClusterSpec, node: NodeSpec, document: Document, networks: Sequence[IPv4Network] = ()
+) -> FabricFacts | None:
     """The node on the fabric: what the spec sets by hand, else what was detected; None when there is none."""
     by_hand = node.fabric
-    found = select_fabric(document, by_hand.all_hcas) if spec.fabric.detect else None
+    found = select_fabric(document, by_hand.all_hcas, networks) if spec.fabric.detect else None
     address = by_hand.address or (found.address if found else None)
     interface = by_hand.interface or (found.interface if found else None)
     if address is None or interface is None:

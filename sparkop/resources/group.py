@@ -97,7 +97,8 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
         if cause is not None and own is not None and cause.field != "state":
             lost = lost_rails(own.stamp.desired, rank.text)
             if lost and own.container.running:
-                warnings.append(f"{rank.node}: degraded: {lost} is not active; the ranks still use it")
+                told = f"degraded: {lost} reaches no other node; the ranks still use it"
+                warnings.append(f"{rank.node}: {told}")
                 cause = None
             elif own.stamp.spec != desired.spec_hash:
                 origin = Origin.SPEC

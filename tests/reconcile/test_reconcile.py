@@ -197,3 +197,12 @@ def test_circles_are_refused() -> None:
     two = replace(first, resource="b", needs=("create:a@spark-1",))
     with pytest.raises(ValueError, match="circles"):
         _ordered([one, two])
+
+
+def test_ranks_are_put_on_a_rail_that_reaches_every_node() -> None:
+    """One rail of one node is down: no rank may be told an address that the others can't reach."""
+    cluster = Cluster.make()
+    cluster.node("spark-2").fabric["devices"][0]["state"] = "DOWN"
+    facts = [node.facts for node in cluster.observe().desired.nodes.values()]
+    networks = {each.fabric.address.rsplit(".", 1)[0] for each in facts if each and each.fabric}
+    assert len(networks) == 1
