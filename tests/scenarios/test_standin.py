@@ -140,6 +140,7 @@ def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
     assert user.sparkop("destroy", STANDIN, "--weights", "wrong-name").code == 64
     user.sparkop("destroy", STANDIN, "--weights", "standin", check=0)
     for host in ("spark-1", "spark-2"):
-        look = "docker ps -aq; docker images -q; ls -d .sparkop/standin models/tiny-chat/*.safetensors"
+        ours = "docker ps -aq --filter label=sparkop.cluster=standin"
+        look = f"{ours}; ls -d .sparkop/standin models/tiny-chat/*.safetensors"
         left = user.sparkop("lab", "run", "--", "ssh", host, look)
         assert left.out == "", f"{host} still has {left.out}"
