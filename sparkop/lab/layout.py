@@ -50,6 +50,8 @@ class Nic:
     mtu: int
     speed_mbit: int
     rdma: str | None = None
+    pci: str | None = None
+    """PCI address; one function number in both domains is one cage."""
 
     def address(self, index: int) -> str | None:
         """Address of host ``index`` (1 is spark-1) on this card."""
@@ -62,10 +64,10 @@ class Nic:
 
 NICS: tuple[Nic, ...] = (
     Nic("enP7s7", "m", "brm", "10.77.0", 1500, 10_000),
-    Nic("enp1s0f0np0", "fa", "brf0", "10.78.0", 9000, 200_000, "rocep1s0f0"),
-    Nic("enP2p1s0f0np0", "fb", "brf1", "10.79.0", 9000, 200_000, "roceP2p1s0f0"),
-    Nic("enp1s0f1np1", "fc", None, None, 1500, 200_000, "rocep1s0f1"),
-    Nic("enP2p1s0f1np1", "fd", None, None, 1500, 200_000, "roceP2p1s0f1"),
+    Nic("enp1s0f0np0", "fa", "brf0", "10.78.0", 9000, 200_000, "rocep1s0f0", "0000:01:00.0"),
+    Nic("enP2p1s0f0np0", "fb", "brf1", "10.79.0", 9000, 200_000, "roceP2p1s0f0", "0002:01:00.0"),
+    Nic("enp1s0f1np1", "fc", None, None, 1500, 200_000, "rocep1s0f1", "0000:01:00.1"),
+    Nic("enP2p1s0f1np1", "fd", None, None, 1500, 200_000, "roceP2p1s0f1", "0002:01:00.1"),
 )
 """Management, the two halves of the cabled port, the two halves of the empty port."""
 

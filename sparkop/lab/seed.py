@@ -45,6 +45,8 @@ HW_COUNTERS = (
     "roce_slow_restart",
     "rp_cnp_handled",
 )
+PCI_FOLDER = ".pci"
+"""Beside the classes: where the ``device`` links lead to, which tell the PCI address."""
 COUNTERS = ("link_downed", "port_rcv_data", "port_rcv_errors", "port_xmit_data", "symbol_error")
 
 _SSHD = """\
@@ -209,9 +211,11 @@ def _seed_device(device: Path, nic: Nic, host: str) -> None:
         "max_link_speed": "32.0 GT/s PCIe",
         "max_link_width": "4",
     }
-    for folder, files in ((device, general), (device / "ports/1", port), (device / "device", pci)):
+    slot = device.parents[1] / PCI_FOLDER / str(nic.pci)
+    for folder, files in ((device, general), (device / "ports/1", port), (slot, pci)):
         for name, text in files.items():
             _write(folder / name, text + "\n")
+    (device / "device").symlink_to(Path("../..", PCI_FOLDER, slot.name))
     (device / "device/net" / nic.name).mkdir(parents=True)
     (device / "device/infiniband" / str(nic.rdma)).mkdir(parents=True)
     gids = [f"fe80:0000:0000:0000:{words}"] * 2 + [ZERO_GID] * 6

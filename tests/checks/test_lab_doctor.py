@@ -114,4 +114,8 @@ def test_one_rail_of_two_is_degraded(lab: Lab) -> None:
     finally:
         FAULTS["admin-down"].mends(target)
     assert code == 0
-    assert "roceP2p1s0f0" in complaints(report)["spark-2", "rdma.active"][0]["text"]
+    found = complaints(report)
+    assert "roceP2p1s0f0" in found["spark-2", "rdma.active"][0]["text"]
+    half = found["spark-2", "rdma.pair"][0]
+    assert "roceP2p1s0f0 of cage 0" in half["text"]
+    assert half["remedy"] == "sudo ip link set dev enP2p1s0f0np0 up"

@@ -18,6 +18,10 @@ def test_sysfs_is_that_of_two_cards_with_two_ports(tmp_path: Path) -> None:
     assert (port / "rate").read_text() == "200 Gb/sec (4X HDR)\n"
     assert (port / "hw_counters/packet_seq_err").read_text() == "0\n"
     assert [path.name for path in (devices["rocep1s0f0"] / "device/net").iterdir()] == ["enp1s0f0np0"]
+    slots = {name: (path / "device").resolve().name for name, path in devices.items()}
+    assert slots["rocep1s0f0"] == "0000:01:00.0"  # one function number in both domains: one cage
+    assert slots["roceP2p1s0f0"] == "0002:01:00.0"
+    assert len(set(slots.values())) == 4
     assert (tmp_path / "dmi/id/product_name").read_text() == "NVIDIA_DGX_Spark\n"
 
 
