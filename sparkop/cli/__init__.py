@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
-import io
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from typing import NoReturn
 import click
 
 from sparkop.errors import ExitCode, SparkopError
+from sparkop.views.channels import mend
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("sparkop.cli.apply:command", "Make the machines what the spec says."),
@@ -98,23 +98,9 @@ def _on_sigterm(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated
 
 
-def _mend_channels() -> None:
-    """Let a closed stdout or stderr swallow what is said; let no character fail in a poor encoding."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:  # the descriptor was closed: a socket that got its number would be written to
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number)
-            if nowhere != number:
-                os.close(nowhere)
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
 def main(argv: list[str] | None = None) -> NoReturn:
     """Entry point of the console script. Never returns: it exits with a code of ``ExitCode``."""
-    _mend_channels()
+    mend()
     gc.set_threshold(200_000, 20, 20)  # modules make no garbage: looking for it was a tenth of a cold diff
     signal.signal(signal.SIGTERM, _on_sigterm)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
@@ -128,6 +114,7 @@ def run(argv: list[str]) -> int:
     """Run one command line and turn every failure into words on stderr and an exit code."""
     try:
         result = cli.main(args=argv, prog_name="sparkop", standalone_mode=False)
+        sys.stdout.flush()  # a full disk is told here, and not by the interpreter at its end
     except click.exceptions.Abort:
         return _interrupted()
     except click.ClickException as error:
@@ -143,10 +130,6 @@ def run(argv: list[str]) -> int:
     except Terminated:
         click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
         return ExitCode.TERMINATED
-    except BrokenPipeError:
-        # The reader of stdout went away (`sparkop logs | head`): not a failure, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return _unexpected(error)

@@ -51,6 +51,50 @@ def test_a_full_disk_is_not_a_fault_of_sparkop() -> None:
     assert b"fault of sparkop" not in done.stderr
 
 
+def test_a_full_disk_is_told_once_and_without_a_traceback() -> None:
+    """What was still in the buffer failed a second time while the interpreter ended."""
+    done = _sparkop("render specs/lab.yaml --facts tests/data/facts/two-sparks.json -o json >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.count(b"No space left on device") == 1
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("schema", 0),
+        ("render specs/lab.yaml --facts tests/data/facts/two-sparks.json -o json", 0),
+        ("validate specs/lab.yaml --set api.port=x 2>&1", 65),
+        ("no-such-command 2>&1", 64),
+    ],
+)
+def test_a_reader_that_goes_away_changes_no_exit_code(arguments: str, code: int) -> None:
+    """``| head`` made it 1 or 120, or 0 where it had to be 2; and `2>&1 | head` broke an apply off."""
+    program = "import sys; from sparkop.cli import main; main(sys.argv[1:])"
+    line = f'{{ "$@" {arguments}; echo "code $?" >&3; }} 3>&2 | true'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-c", program], capture_output=True, timeout=60, check=False
+    )
+    said = done.stderr.decode().splitlines()
+    assert said[-1] == f"code {code}"
+    assert not any("Traceback" in line or "Exception ignored" in line for line in said)
+
+
+def test_log_lines_end_when_nobody_reads_them() -> None:
+    """``sparkop logs -f | head -3`` must not follow for ever."""
+    program = (
+        "import itertools; from sparkop.views.channels import mend; mend();"
+        "from sparkop.views.logs import LogLine, show_logs;"
+        "show_logs(LogLine(0, 'n', str(i)) for i in itertools.count())"
+    )
+    line = '"$@" | head -3'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == [b"r0 | 0", b"r0 | 1", b"r0 | 2"]
+    assert done.stderr == b""
+
+
 def test_memory_of_this_machine_may_fail(capsys: pytest.CaptureFixture[str]) -> None:
     """A read-only home must not stop an apply, and must not be silent."""
     with _memory_may_fail("later commands need the spec named"):
