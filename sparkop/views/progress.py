@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
-    BarColumn,
-    DownloadColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.progress_bar import ProgressBar
+from rich.table import Column
 from rich.text import Text
 
 from sparkop.resources.compare import human_bytes, precise_seconds
@@ -25,6 +25,10 @@ from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
 from sparkop.views.console import talk
 
+BAR = 16
+"""Width of a bar."""
+LONGEST = 200
+"""Letters of a loading line that are shown while it is the newest."""
 PLAIN_INTERVAL = 5.0
 """Seconds between two progress lines of one operation where there is no terminal."""
 
@@ -42,17 +46,23 @@ def progress_listener(console: Console | None = None) -> Iterator[Listener]:
         yield _Plain(console)
         return
     with Progress(
-        SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        SpinnerColumn(),
         TimeElapsedColumn(),
+        _Bar(),
+        # Whole, on a second line where the terminal is narrow: what is left to wait for stands at its end.
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=False)),
         console=console,
         transient=True,
     ) as progress:
         yield _Live(console, progress)
+
+
+class _Bar(ProgressColumn):
+    """Only for what is measured in bytes. A full bar is no end: an image is still unpacked then."""
+
+    def render(self, task: Task) -> RenderableType:
+        done, total = task.fields.get("done", 0), task.fields.get("of", 0)
+        return ProgressBar(total=total, completed=done, width=BAR) if total else ""
 
 
 def outcome_line(event: Event) -> Text | None:
@@ -137,7 +147,10 @@ class _Live:
         task = self._tasks.get(operation.key)
         if task is None:
             return
-        text = f"{title(operation)}: {event.text}" if event.text else title(operation)
+        told = progress_text(event)[:LONGEST]
         self._progress.update(
-            task, description=text, completed=event.done_bytes, total=event.total_bytes or None
+            task,
+            description=f"{title(operation)}: {told}" if told else title(operation),
+            done=event.done_bytes,
+            of=event.total_bytes,
         )
