@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Show the last lines of every rank, masked: keys do not appear.
 
-    Exit codes: 0, 4 a node could not be read, 6 there is no such rank.
+    Exit codes: 0, 4 a node could not be read, 6 no container of that rank, 64 no such rank.
     """
     from sparkop.reconcile.logs import rank_logs
     from sparkop.reconcile.nodes import readable_nodes

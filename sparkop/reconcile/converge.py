@@ -19,7 +19,7 @@ from sparkop.reconcile.refuse import refuse
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
-from sparkop.resources.operations import Operation
+from sparkop.resources.operations import Operation, Unknown
 from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf
@@ -190,13 +190,19 @@ def remains(plan: Plan) -> None:
             or None,
         )
     if plan.unknown:
-        nodes = list(dict.fromkeys(unknown.node for unknown in plan.unknown))
-        raise UnreachableError(
-            f"could not be read: {', '.join(nodes)}",
-            node=nodes[0],
-            cause=plan.unknown[0].reason,
-            remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
-        )
+        raise _unread(plan.unknown)
+
+
+def _unread(unknown: Sequence[Unknown]) -> UnreachableError:
+    """One node is named before the words, several after them."""
+    nodes = list(dict.fromkeys(each.node for each in unknown))
+    alone = len(nodes) == 1
+    return UnreachableError(
+        "could not be read" if alone else f"could not be read: {', '.join(nodes)}",
+        node=nodes[0] if alone else None,
+        cause=unknown[0].reason,
+        remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
+    )
 
 
 def lease_nodes(reading: Reading, plan: Plan) -> dict[str, Document]:

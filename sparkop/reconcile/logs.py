@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkop.errors import BlockedError, SparkopError, UnreachableError
+from sparkop.errors import BlockedError, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import observe
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
+from sparkop.resources.observed import Observed
 from sparkop.resources.registry import GROUP_RESOURCES
 from sparkop.spec.models import ClusterSpec
 
@@ -42,34 +43,47 @@ def rank_logs(
 ) -> Iterator[LogLine]:
     """The last ``tail`` lines of each rank; with ``follow`` new lines of all as they come.
 
-    Raises BlockedError when there is no such rank container, UnreachableError for an unknown node.
+    Raises UsageError for a rank that the spec has not, BlockedError when there is no container of it, and
+    UnreachableError for an unknown node, after the lines of the others.
     """
-    sources = _sources(spec, hosts, rank)
-    if not follow:
-        for source in sources:
-            yield from _lines(hosts[source.node], source, tail, follow=False)
-        return
-    yield from _side_by_side(hosts, sources, tail)
-
-
-def _sources(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], rank: int | None) -> list[_Source]:
     observed = observe(spec, hosts, canary=False, render=False, resources=GROUP_RESOURCES).observed
+    sources = _sources(spec, observed, rank)
+    if follow:
+        yield from _side_by_side(hosts, sources, tail)
+        return
+    for source in sources:
+        yield from _lines(hosts[source.node], source, tail, follow=False)
+    if rank is None:
+        for node, unknown in observed.unknown.items():
+            raise UnreachableError(unknown.reason, node=node)
+
+
+def _sources(spec: ClusterSpec, observed: Observed, rank: int | None) -> list[_Source]:
     found = [
         _Source(stamp.rank, node, container.name)
         for node, document in observed.documents.items()
         for container, stamp in ours(document, spec.name, ROLE_RANK)
         if rank in (None, stamp.rank)
     ]
-    if not found and observed.unknown:
-        node, unknown = next(iter(observed.unknown.items()))
-        raise UnreachableError(unknown.reason, node=node)
     if not found:
-        raise BlockedError(
-            f"there is no container of rank {rank}" if rank is not None else "there is no rank container",
-            cause="the cluster was stopped or never started, or the rank was removed",
-            remedy="sparkop status",
-        )
+        raise _no_rank(spec, observed, rank)
     return sorted(found, key=lambda source: source.rank)
+
+
+def _no_rank(spec: ClusterSpec, observed: Observed, rank: int | None) -> SparkopError:
+    numbers = [str(number) for number in range(len(spec.nodes))]
+    if rank is not None and str(rank) not in numbers:
+        return UsageError(
+            f"there is no rank {rank}: the ranks are {', '.join(numbers)}",
+            remedy=f"sparkop logs --rank {numbers[-1]}",
+        )
+    for node, unknown in observed.unknown.items():
+        return UnreachableError(unknown.reason, node=node)
+    return BlockedError(
+        f"there is no container of rank {rank}" if rank is not None else "there is no rank container",
+        cause="the cluster was stopped or never started, or the rank was removed",
+        remedy="sparkop status",
+    )
 
 
 def _lines(host: ReadableHost, source: _Source, tail: int, *, follow: bool) -> Iterator[LogLine]:

@@ -35,6 +35,8 @@ class Stopped:
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Nodes that did not answer, and why: their containers may still run."""
     interrupted: bool = False
+    already: bool = False
+    """Nothing ran, and the human's wish was written down before."""
 
 
 def plan_stop(reading: Reading, by: str, at: float) -> Plan:
@@ -131,6 +133,7 @@ def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
         available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
         unknown=unanswered(reading),
         interrupted=interrupted,
+        already=not plan.operations and not plan.unknown,
     )
 
 

@@ -178,10 +178,13 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
         print_json(document(stopped))
         return
     console = out()
-    for node, removed in stopped.removed.items():
-        what = ", ".join(removed) or "nothing ran"
+    if stopped.already:
+        talk().print("already stopped: nothing runs; sparkop apply starts it again")
+    for node in dict.fromkeys((*stopped.removed, *stopped.available)):
+        removed = stopped.removed.get(node)
+        what = f"removed {', '.join(removed)}" if removed else "nothing ran"
         memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
-        console.print(Text.assemble((f"{node}: ", "bold"), f"removed {what}" if removed else what, memory))
+        console.print(Text.assemble((f"{node}: ", "bold"), what, memory))
     for node, reason in stopped.unknown.items():
         console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
 

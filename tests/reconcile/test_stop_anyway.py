@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import SpecError
+from sparkop.errors import SpecError, UnreachableError, UsageError
 from sparkop.hosts.base import Json
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import observe as observing
@@ -64,3 +64,44 @@ def test_logs_work_with_the_hub_away_and_a_refused_spec(
     monkeypatch.setattr(observing, "RESOURCES", RESOURCES)
     lines = list(rank_logs(serving.spec, serving.hosts()))
     assert {line.rank for line in lines} == {0, 1}
+
+
+def test_a_second_stop_says_that_it_was_stopped_already() -> None:
+    cluster = Cluster.make()
+    cluster.apply()
+    assert not cluster.stop().already
+    again = cluster.stop()
+    assert again.already
+    assert set(again.available) == {"spark-1", "spark-2"}
+
+
+def test_logs_of_a_rank_that_the_spec_has_not_names_the_ranks() -> None:
+    """It is a slip of the hand, and no reason to look at the nodes."""
+    cluster = Cluster.make()
+    cluster.apply()
+    with pytest.raises(UsageError, match="0, 1"):
+        list(rank_logs(cluster.spec, cluster.hosts(), rank=9))
+
+
+def test_logs_tell_of_a_silent_node_after_the_others_lines() -> None:
+    """Half of the logs must not look like all of them."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-2").answer = Answer.SILENT
+    lines = rank_logs(cluster.spec, cluster.hosts())
+    assert next(lines).rank == 0
+    with pytest.raises(UnreachableError) as caught:
+        list(lines)
+    assert caught.value.node == "spark-2"
+
+
+@pytest.mark.parametrize("silent", [("spark-2",), ("spark-1", "spark-2")])
+def test_an_unread_node_is_named_once(silent: tuple[str, ...]) -> None:
+    cluster = Cluster.make()
+    cluster.apply()
+    for name in silent:
+        cluster.node(name).answer = Answer.SILENT
+    with pytest.raises(UnreachableError) as caught:
+        cluster.apply()
+    words = " ".join(filter(None, (caught.value.node, caught.value.message)))
+    assert all(words.count(name) == 1 for name in silent)
