@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sparkop.spec.scalars import resolve, trap_of
+from sparkop.spec.secrets import MASK, is_secret, mask_line, spans
 from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode
 from sparkop.spec.yaml_text import split_lines
 
@@ -22,17 +23,24 @@ _WIDEST_COLUMN = 60
 
 
 def show_spec(loaded: LoadedSpec) -> str:
-    """YAML that reads as the same spec, with ``# file:line`` after each value."""
+    """YAML that reads as the same spec, with ``# file:line`` after each value.
+
+    What may be a secret is masked: no rule has refused it yet, and this text is pasted into bug reports.
+    """
     head = [f"# {loaded.paths[0]}" if loaded.paths else "# spec"]
     head += [f"# + {path}" for path in loaded.paths[1:]]
-    head += [f"# + --set {line}" for each in loaded.sets for line in split_lines(each)[:1]]
-    lines = list(_mapping(loaded.tree, 0))
+    head += [f"# + --set {masked(line)}" for each in loaded.sets for line in split_lines(each)[:1]]
+    lines = [(masked(text), place) for text, place in _mapping(loaded.tree, 0)]
     column = min(_WIDEST_COLUMN, max(len(text) for text, _ in lines))
     body = [
         f"{text.ljust(column)}  # {place.source.name}:{place.line}" if place is not None else text
         for text, place in lines
     ]
     return "\n".join([*head, *body]) + "\n"
+
+
+def masked(line: str) -> str:
+    return mask_line(line, spans(line), 0, 0)[0]
 
 
 Line = tuple[str, Place | None]
@@ -60,12 +68,20 @@ def _entry(key: str, entry: Entry, depth: int) -> Iterator[Line]:
 
 
 def _items(node: SequenceNode, depth: int) -> Iterator[Line]:
-    for item in node.items:
-        if isinstance(item, MappingNode) and item.entries:
+    for before, item in zip((None, *node.items), node.items, strict=False):
+        if _names_secret(before) and isinstance(item, Scalar):
+            yield f"{'  ' * depth}- {yaml_scalar(MASK)}", item.place
+        elif isinstance(item, MappingNode) and item.entries:
             for number, (text, place) in enumerate(_mapping(item, depth + 1)):
                 yield (text if number else f"{'  ' * depth}- {text.lstrip()}"), place
         else:
             yield f"{'  ' * depth}- {_flow(item, block=True)}", item.place
+
+
+def _names_secret(before: Node | None) -> bool:
+    """Whether an item is an argument such as ``--hub-token``, whose value is the next item."""
+    word = before.value if isinstance(before, Scalar) else None
+    return isinstance(word, str) and word.startswith("-") and is_secret((word,))
 
 
 def _short(node: SequenceNode) -> bool:

@@ -52,3 +52,17 @@ def test_scalars_that_need_quotes(text: str) -> None:
 @pytest.mark.parametrize("text", ["model", "~/models/x", "you@10.0.0.2:22", "a b", "lmsysorg/sglang:tag"])
 def test_scalars_that_need_none(text: str) -> None:
     assert yaml_scalar(text) == text
+
+
+def test_what_may_be_a_secret_is_masked(tmp_path: Path) -> None:
+    """The text is pasted into bug reports, and no rule has refused the spec yet."""
+    overlay = """engine:
+  extraArgs:
+  - --hub-token
+  - SENTINEL-1
+  environment: {MY_SECRET: SENTINEL-2, PROXY: "http://me:SENTINEL-3@proxy/"}
+"""
+    text = show_spec(loaded(tmp_path, overlay, sets=("engine.environment.X_TOKEN=SENTINEL-4",)))
+    assert "SENTINEL" not in text
+    assert "MY_SECRET" in text
+    assert "--hub-token" in text
