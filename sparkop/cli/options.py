@@ -66,7 +66,7 @@ def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) 
         if not spec.endswith((".yaml", ".yml")) and "/" not in spec:
             raise UsageError(
                 f"{spec!r} is no spec: a spec ends in .yaml or .yml, or holds a slash",
-                remedy=f"did you mean ./{spec}?" if _exists(spec) else "sparkop --help",
+                remedy=f"did you mean ./{spec}?" if _is_file(spec) else "sparkop --help",
             )
         return Choice(Path(spec), overlays, sets)
     if named := os.environ.get("SPARKOP_SPEC"):
@@ -89,9 +89,9 @@ def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) 
     )
 
 
-def _exists(path: str) -> bool:
+def _is_file(path: str) -> bool:
     try:
-        return Path(path).exists()
+        return Path(path).is_file()
     except OSError:  # a name too long for the file system
         return False
 

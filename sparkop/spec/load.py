@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path as FilePath
 
 from pydantic import ValidationError
@@ -161,20 +161,30 @@ def _layer(path: FilePath, order: int) -> tuple[Node | None, list[Problem]]:
         raise SpecError(f"{path} is a folder; a spec is a file") from None
     except OSError as error:
         raise SpecError(f"{path} can't be read: {error.strerror}") from None
-    source, text, problems = decode(str(path), content, order)
-    return _root(source, text) if text is not None else (None, problems)
+    root, problems = _tree(str(path), content, order)
+    return root, list(problems)
 
 
-def _other_file(path: FilePath, order: int) -> str | None:
-    """The file there with nearly that name."""
+@lru_cache(maxsize=8)
+def _tree(name: str, content: bytes, order: int) -> tuple[Node | None, tuple[Problem, ...]]:
+    """The tree of a file's bytes. Remembered, because a lab's spec is loaded again with the lab's overlay."""
+    source, text, problems = decode(name, content, order)
+    root = None
+    if text is not None:
+        root, problems = _root(source, text)
+    return root, tuple(problems)
+
+
+def _other_file(path: FilePath, order: int) -> str:
+    """The file there with nearly that name, else what else to do."""
     try:
         there = {each.stem: each for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml")}
     except OSError:
         there = {}
-    near = get_close_matches(path.stem, there, n=1, cutoff=0.7)
+    near = get_close_matches(path.stem, there, n=1, cutoff=0.6)
     if near and there[near[0]] != path:
         return f"did you mean {there[near[0]]}?"
-    return "sparkop init writes a spec" if order == 0 else None
+    return "sparkop init writes a spec" if order == 0 else "write that overlay, or leave --overlay out"
 
 
 def _root(source: Source, text: str) -> tuple[Node | None, list[Problem]]:

@@ -231,4 +231,4 @@ def test_missing_files(tmp_path: Path) -> None:
     assert caught.value.remedy == f"did you mean {path}?"
     with pytest.raises(SpecError) as caught:
         load([path, tmp_path / "production.yaml"])
-    assert caught.value.remedy is None
+    assert caught.value.remedy == "write that overlay, or leave --overlay out"
