@@ -100,6 +100,7 @@ def run(
     """
     from sparkop.reconcile.remembered import state_directory
     from sparkop.serving.bench import Plan
+    from sparkop.serving.bench_file import held
     from sparkop.views.bench import show_bench
     from sparkop.views.bench_picture import check_drawable, draw
 
@@ -117,7 +118,8 @@ def run(
         raise UsageError("nothing to measure: --prefill, --conc and --ctx are all 0")
     loaded, _ = reach_spec(spec, overlays, sets)
     path = out or state_directory() / "bench" / f"{loaded.spec.name}.json"
-    measured = _measure(loaded.spec, plan, path, label, fresh)
+    with held(path):
+        measured = _measure(loaded.spec, plan, path, label, fresh)
     show_bench(measured, output)
     if plot:
         draw(measured, plot)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +121,29 @@ def carry_on(path: Path, fresh: Document) -> Document:
                 remedy="name another file with --out, or start this one again with --fresh",
             )
     return found
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the file for one bench. Raises UsageError when another one writes it: they would mix their figures
+    and disturb each other's measurement."""
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = lock.open("a")
+    except OSError as error:
+        raise UsageError(f"{path} can't be written", cause=str(error)) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another sparkop bench writes {path}", remedy="wait for it, or name another file with --out"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def save(path: Path, document: Document) -> None:

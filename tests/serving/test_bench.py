@@ -15,7 +15,7 @@ from sparkop.errors import BlockedError, UsageError
 from sparkop.hosts.local import LocalHost
 from sparkop.serving.api import Answer, Api
 from sparkop.serving.bench import Bench, Document, Plan, Step, missing, steps
-from sparkop.serving.bench_file import carry_on, new_document, read_document, save
+from sparkop.serving.bench_file import carry_on, held, new_document, read_document, save
 from sparkop.serving.figures import (
     Gauge,
     MetricNames,
@@ -336,3 +336,14 @@ def test_recipes_own_files_are_read(tmp_path: Path) -> None:
         ("prefill 8,192", (2050.0,)),
         ("decode code x1", (10.0,)),
     ]
+
+
+def test_two_benches_do_not_share_a_file(tmp_path: Path) -> None:
+    """They would mix their figures, and each measure the other's load."""
+    path = tmp_path / "new" / "b.json"
+    with held(path), pytest.raises(UsageError) as caught, held(path):
+        pass
+    assert "--out" in str(caught.value.remedy)
+    with held(path):
+        pass
+    assert list(path.parent.iterdir()) == []
