@@ -94,6 +94,8 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
     from sparkop.lab.host import shell as become_shell
     from sparkop.lab.lab import Lab
 
+    if command[:1] == ("--",):  # click leaves it there when a word stands before it
+        command = command[1:]
     become_shell(Lab.load(name).host(host), command or ("bash", "-l"))
 
 

@@ -54,6 +54,7 @@ install_sparkop() {
     python=${PYTHON:-python3}
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         { say "install.sh: Python 3.11 or newer is needed; PYTHON=... names one"; exit 1; }
+    [ -x "$venv/bin/sparkop" ] || say "Installing sparkop into $venv (half a minute)"
     [ -x "$venv/bin/uv" ] || { "$python" -m venv "$venv" && "$venv/bin/python" -m pip install -q uv; }
     # torch for processors is not where the other packages are: in a folder of wheels, or in torch's own index.
     places=

@@ -28,6 +28,7 @@ from sparkop.lab.layout import (
     MAX_HOSTS,
     REGISTRY_PORT,
     LabError,
+    LabNameError,
     LabPaths,
     host_index,
     host_names,
@@ -104,10 +105,10 @@ class Lab:
         return tuple(self.host(name) for name in host_names(self.config.hosts))
 
     def host(self, name: str) -> Host:
-        """The host called ``name`` (or NAME.lab). Raises LabError when the lab has none of that name."""
+        """The host called ``name`` (or NAME.lab). Raises LabNameError when the lab has none of that name."""
         index = host_index(name)
         if index > self.config.hosts:
-            raise LabError(
+            raise LabNameError(
                 f"lab {self.name!r} has no {name}",
                 remedy=f"it has {', '.join(host_names(self.config.hosts))}",
             )

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkop.errors import SparkopError
+from sparkop.errors import ExitCode, SparkopError
 
 LAB_VARIABLE = "SPARKOP_LAB"
 STATE_VARIABLE = "SPARKOP_LAB_STATE"
@@ -34,6 +34,12 @@ _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 class LabError(SparkopError):
     """Something of the lab could not be done."""
+
+
+class LabNameError(LabError):
+    """There is no lab or host of that name, and can't be."""
+
+    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True)
@@ -78,11 +84,11 @@ RAILS: tuple[Nic, ...] = (NICS[1], NICS[2])
 def lab_name(given: str | None = None) -> str:
     """The lab that is meant: ``given``, else SPARKOP_LAB, else "default".
 
-    Raises LabError when the name is no plain lower-case word.
+    Raises LabNameError when the name is no plain lower-case word.
     """
     name = given or os.environ.get(LAB_VARIABLE) or "default"
     if not _LAB_NAME.fullmatch(name):
-        raise LabError(f"lab name {name!r}: use up to 31 of a-z, 0-9 and '-', not '-' first")
+        raise LabNameError(f"lab name {name!r}: use up to 31 of a-z, 0-9 and '-', not '-' first")
     return name
 
 
@@ -91,10 +97,10 @@ def host_names(count: int) -> tuple[str, ...]:
 
 
 def host_index(host: str) -> int:
-    """1 for spark-1 (or spark-1.lab). Raises LabError for a name that no lab has."""
+    """1 for spark-1 (or spark-1.lab). Raises LabNameError for a name that no lab has."""
     match = re.fullmatch(r"spark-([1-9])(?:\.lab)?", host)
     if match is None or int(match[1]) > MAX_HOSTS:
-        raise LabError(f"no lab host is called {host!r}: spark-1 to spark-{MAX_HOSTS}")
+        raise LabNameError(f"no lab host is called {host!r}: spark-1 to spark-{MAX_HOSTS}")
     return int(match[1])
 
 

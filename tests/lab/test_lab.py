@@ -407,10 +407,11 @@ class TestWords:
         ("words", "code", "said"),
         [
             (["up", "--hosts", "5"], 64, "1<=x<=4"),
-            (["up", "--name", "../x"], 1, "lab name"),
+            (["up", "--name", "../x"], 64, "lab name"),
             (["shell", "--name", "nowhere", "spark-1"], 1, "sparkop lab up"),
             (["break", "cabel", "spark-1"], 64, "did you mean cable?"),
-            (["break", "cable", "spark-9"], 1, "spark-1 to spark-4"),
+            (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
+            (["shell", "spark-2", "--", "sh", "-c", "uname -n >&2; exit 7"], 7, "spark-2"),
             (["logs", "spark-1", "nothing"], 1, "logs there are"),
         ],
     )
