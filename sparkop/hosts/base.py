@@ -17,6 +17,9 @@ Json = Any
 VERSION = 1
 """Version of request and document. A probe answers in the version that it was asked in."""
 
+LOOPBACK = "127.0.0.1"
+"""Where a node reaches its own services, unless they listen on one other address only."""
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -163,8 +166,10 @@ class ReadableHost(Protocol):
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout: float = 30.0,
+        address: str = LOOPBACK,
     ) -> HttpResponse:
-        """A request to a service on the node's loopback address. Raises OSError when nothing listens.
+        """A request to a service of the node, by one of the node's own addresses. Raises OSError when nothing
+        listens there.
 
         ``timeout`` is for the connection, the answer's head, and each read of its body.
         """

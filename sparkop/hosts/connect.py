@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
-from sparkop.hosts.base import Host, HttpResponse, Json, ReadableHost
+from sparkop.hosts.base import LOOPBACK, Host, HttpResponse, Json, ReadableHost
 from sparkop.hosts.ssh_options import Target
 from sparkop.hosts.streams import Stream
 
@@ -34,8 +34,11 @@ class ReadOnlyHost:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout: float = 30.0,
+        address: str = LOOPBACK,
     ) -> HttpResponse:
-        return self.__host.http(method, port, path, headers=headers, body=body, timeout=timeout)
+        return self.__host.http(
+            method, port, path, headers=headers, body=body, timeout=timeout, address=address
+        )
 
     def read_file(self, path: str) -> bytes | None:
         return self.__host.read_file(path)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from sparkop.errors import UnreachableError
+from sparkop.hosts.base import LOOPBACK
 from sparkop.hosts.channels import SocketLike
 from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import PYTHON_OPTIONS, Program
@@ -34,8 +35,8 @@ class LocalHost(Machine):
             ) from error
         return done.stdout, done.stderr
 
-    def dial_port(self, port: int, timeout: float) -> SocketLike:
-        return socket.create_connection(("127.0.0.1", port), timeout)
+    def dial_port(self, port: int, timeout: float, address: str = LOOPBACK) -> SocketLike:
+        return socket.create_connection((address, port), timeout)
 
     def dial_docker(self, timeout: float) -> SocketLike:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts import http
-from sparkop.hosts.base import VERSION, Fence, HttpResponse, Json
+from sparkop.hosts.base import LOOPBACK, VERSION, Fence, HttpResponse, Json
 from sparkop.hosts.channels import SocketLike
 from sparkop.hosts.docker_engine import EngineContainers
 from sparkop.hosts.programs import (
@@ -49,8 +49,9 @@ class Machine(ABC):
         stderr, at least until the end of its answer. Raises UnreachableError."""
 
     @abstractmethod
-    def dial_port(self, port: int, timeout: float) -> SocketLike:
-        """A stream to a TCP port of the node's loopback. Raises OSError when nothing listens."""
+    def dial_port(self, port: int, timeout: float, address: str = LOOPBACK) -> SocketLike:
+        """A stream to a TCP port of the node, by one of its own addresses. Raises OSError when nothing
+        listens there."""
 
     @abstractmethod
     def dial_docker(self, timeout: float) -> SocketLike:
@@ -105,8 +106,9 @@ class Machine(ABC):
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout: float = 30.0,
+        address: str = LOOPBACK,
     ) -> HttpResponse:
-        return http.request(lambda t: self.dial_port(port, t), method, path, headers, body, timeout)
+        return http.request(lambda t: self.dial_port(port, t, address), method, path, headers, body, timeout)
 
     def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:
         lines = self._containers.logs(container, tail=tail, follow=follow)

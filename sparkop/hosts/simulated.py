@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
-from sparkop.hosts.base import ContainerSpec, Fence, HttpResponse, Json
+from sparkop.hosts.base import LOOPBACK, ContainerSpec, Fence, HttpResponse, Json
 from sparkop.hosts.programs import new_nonce, probed_document, raise_act_error
 from sparkop.hosts.simulated_document import document
 from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedImage, SimulatedNode, sha256
@@ -67,6 +67,7 @@ class SimulatedHost:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout: float = 30.0,
+        address: str = LOOPBACK,
     ) -> HttpResponse:
         self.reach()
         service = self.node.services.get(port)

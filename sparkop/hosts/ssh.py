@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import paramiko
 
 from sparkop.errors import UnreachableError
+from sparkop.hosts.base import LOOPBACK
 from sparkop.hosts.channels import ChannelSocket, SocketLike, open_streamlocal
 from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program
@@ -206,12 +207,13 @@ class SshHost(Machine):
 
     # Streams
 
-    def dial_port(self, port: int, timeout: float) -> SocketLike:
+    def dial_port(self, port: int, timeout: float, address: str = LOOPBACK) -> SocketLike:
+        relayed = {"address": address, "port": port}
         if self._relay_ports:
-            return self._relay({"port": port}, timeout)
+            return self._relay(relayed, timeout)
         try:
             transport = self._link().transport
-            place = ("127.0.0.1", port)
+            place = (address, port)
             return ChannelSocket(transport.open_channel("direct-tcpip", place, ("", 0), timeout=timeout))
         except paramiko.ChannelException as error:
             if error.code != FORBIDDEN:
@@ -221,7 +223,7 @@ class SshHost(Machine):
         except UnreachableError as error:
             raise ConnectionError(f"{error.message} {error.cause or ''}") from error
         self._relay_ports = True
-        return self._relay({"port": port}, timeout)
+        return self._relay(relayed, timeout)
 
     def dial_docker(self, timeout: float) -> SocketLike:
         if not self._relay_docker:

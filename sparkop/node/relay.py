@@ -1,8 +1,9 @@
 """Passes bytes between standard input and output and a socket, for a server that forwards nothing.
 
-Stdlib-only, Python 3.8 or newer. The first line of standard input is ``{"nonce": "...", "port": 8000}`` or
-``{"nonce": "...", "unix": "/var/run/docker.sock"}``. Once connected it writes ``sparkop <nonce> 0`` on a line
-of its own, so that what start-up files printed can be told from the stream; else ``failed <nonce> <why>``.
+Stdlib-only, Python 3.8 or newer. The first line of standard input is JSON: ``nonce``, and ``address`` and
+``port`` (``"127.0.0.1"``, 8000) or ``unix`` (``"/var/run/docker.sock"``). Once connected it writes
+``sparkop <nonce> 0`` on a line of its own, so that what start-up files printed can be told from the stream;
+else ``failed <nonce> <why>``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def connect(request: dict[str, object]) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(request["unix"]))
         return connection
-    connection = socket.create_connection(("127.0.0.1", int(str(request["port"]))), 10)
+    connection = socket.create_connection((str(request["address"]), int(str(request["port"]))), 10)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

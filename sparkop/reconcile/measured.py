@@ -76,7 +76,8 @@ def _by_metric(reading: Reading, head: ReadableHost) -> tuple[int, str] | None:
     if name is None:
         return None
     try:
-        answer = head.http("GET", reading.desired.spec.api.port, "/metrics", timeout=5.0)
+        api = reading.desired.spec.api
+        answer = head.http("GET", api.port, "/metrics", timeout=5.0, address=api.own_address)
         try:
             text = answer.read().decode("utf-8", "replace") if answer.status == 200 else ""
         finally:

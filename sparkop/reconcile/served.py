@@ -36,7 +36,7 @@ class Served:
 
 def reach_api(spec: ClusterSpec, head: ReadableHost) -> Served:
     """Look whether the API is there. Raises BlockedError when it is not; UnreachableError for the node."""
-    api = Api(head, spec.api.port, spec.api.served_names[0], _key(spec, head))
+    api = Api(head, spec.api.port, spec.api.served_names[0], _key(spec, head), address=spec.api.own_address)
     config = _config(spec, head)
     context = _context(api) or spec.engine.context
     text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config

@@ -133,8 +133,9 @@ class Eye:
     def _counters(self, desired: Desired) -> Counters | None:
         names = desired.engine.manners.metrics
         try:
-            host, port = self.hosts[desired.head], self.spec.api.port
-            with closing(host.http("GET", port, "/metrics", timeout=self.rhythm.metrics)) as response:
+            host, api, timeout = self.hosts[desired.head], self.spec.api, self.rhythm.metrics
+            answer = host.http("GET", api.port, "/metrics", timeout=timeout, address=api.own_address)
+            with closing(answer) as response:
                 if response.status != 200:
                     return None
                 text = response.read().decode("utf-8", "replace")

@@ -88,6 +88,7 @@ def question_of(desired: Desired, key: str | None) -> Question:
         deadline=float(spec.ready.canary.deadline),
         key=key,
         counters=(metrics.generation_tokens, metrics.prompt_tokens, metrics.kv_usage),
+        address=spec.api.own_address,
     )
 
 

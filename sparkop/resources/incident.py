@@ -15,6 +15,7 @@ from sparkop.resources.base import Context
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Cause
+from sparkop.spec.models import ApiSpec
 
 METRICS_LIMIT = 256 << 10
 """Bytes of /metrics that are kept."""
@@ -32,7 +33,7 @@ def keep(context: Context, cause: Cause, epoch: int) -> None:
     place = f"{context.desired.nodes[head].state}/{folder(epoch)}"
     told = mask(json.dumps(evidence(context, cause), indent=1, sort_keys=True))
     write_file(context, head, f"{place}/group.json", told.encode() + b"\n", mode=0o600)
-    metrics = _metrics(context.host(head), context.desired.spec.api.port)
+    metrics = _metrics(context.host(head), context.desired.spec.api)
     if metrics:
         write_file(context, head, f"{place}/metrics.txt", metrics, mode=0o600)
 
@@ -71,9 +72,10 @@ def evidence(context: Context, cause: Cause) -> dict[str, Any]:
     }
 
 
-def _metrics(head: ReadableHost, port: int) -> bytes:
+def _metrics(head: ReadableHost, api: ApiSpec) -> bytes:
     try:
-        with closing(head.http("GET", port, "/metrics", timeout=METRICS_TIMEOUT)) as response:
+        answer = head.http("GET", api.port, "/metrics", timeout=METRICS_TIMEOUT, address=api.own_address)
+        with closing(answer) as response:
             return response.read()[:METRICS_LIMIT] if response.status == 200 else b""
     except OSError:
         return b""

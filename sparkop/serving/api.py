@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkop.hosts.base import HttpResponse, ReadableHost
+from sparkop.hosts.base import LOOPBACK, HttpResponse, ReadableHost
 from sparkop.serving.loop import LoopWatch, cycle
 from sparkop.serving.stream import (
     Message,
@@ -95,6 +95,8 @@ class Api:
     port: int
     model: str
     key: str | None = None
+    address: str = LOOPBACK
+    """The head's own address that the API listens on."""
     monotonic: Callable[[], float] = time.monotonic
 
     def __repr__(self) -> str:
@@ -102,7 +104,9 @@ class Api:
 
     def get(self, path: str, timeout: float = 10.0) -> tuple[int, bytes]:
         """Status and body. Raises OSError, UnreachableError."""
-        response = self.host.http("GET", self.port, path, headers=self._headers, timeout=timeout)
+        response = self.host.http(
+            "GET", self.port, path, headers=self._headers, timeout=timeout, address=self.address
+        )
         with closing(response):
             return response.status, response.read()
 
@@ -116,7 +120,13 @@ class Api:
         headers = {**self._headers, "Content-Type": "application/json"}
         try:
             response = self.host.http(
-                "POST", self.port, path, headers=headers, body=document, timeout=limits.seconds
+                "POST",
+                self.port,
+                path,
+                headers=headers,
+                body=document,
+                timeout=limits.seconds,
+                address=self.address,
             )
             with closing(response):
                 answer.status = response.status

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sparkop.hosts.base import HttpResponse, ReadableHost
+from sparkop.hosts.base import LOOPBACK, HttpResponse, ReadableHost
 from sparkop.serving.stream import events, pieces
 
 LOADING_STATUS = (502, 503, 504)
@@ -79,6 +79,8 @@ class Question:
     """Never shown (see ``__repr__``)."""
     counters: tuple[str, ...] = ()
     """Names in /metrics that move while the engine works: tokens in and out, use of the KV cache."""
+    address: str = LOOPBACK
+    """The head's own address that the API listens on."""
 
     def __repr__(self) -> str:
         return f"Question(port={self.port}, model={self.model!r})"
@@ -107,15 +109,21 @@ def ask_once(
             headers=headers,
             body=json.dumps(body).encode(),
             timeout=question.deadline,
+            address=question.address,
         )
     except TimeoutError:
         return EndpointState(Serving.WEDGED, f"no answer within {question.deadline:.0f} s")
     except OSError as error:
-        return EndpointState(Serving.SILENT, f"nothing answers on port {question.port}: {error}")
+        return EndpointState(Serving.SILENT, f"nothing answers on {_place(question)}: {error}")
     with closing(response):
         if response.status != 200:
             return _refused(response, question)
         return _read(response, question, began, monotonic)
+
+
+def _place(question: Question) -> str:
+    where = "" if question.address == LOOPBACK else f" of {question.address}"
+    return f"port {question.port}{where}"
 
 
 def look(
@@ -150,7 +158,13 @@ def _worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -
 def counts(host: ReadableHost, question: Question) -> tuple[float | None, ...] | None:
     """The engine's own counters; None when it tells none of them."""
     try:
-        response = host.http("GET", question.port, "/metrics", timeout=min(10.0, question.deadline))
+        response = host.http(
+            "GET",
+            question.port,
+            "/metrics",
+            timeout=min(10.0, question.deadline),
+            address=question.address,
+        )
     except OSError:
         return None
     with closing(response):

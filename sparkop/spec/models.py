@@ -178,6 +178,12 @@ class ApiSpec(SpecModel):
         json_schema_extra=about(recipe="A: API_KEY_FILE", default="api_key in stateDirectory"),
     )
 
+    @property
+    def own_address(self) -> str:
+        """The address by which the head itself reaches the API."""
+        # By IPv6 where it listens on all of that: the port may be closed to IPv4 then.
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104
+
     @model_validator(mode="after")
     def _key_file_needs_key(self) -> ApiSpec:
         if self.key == "none" and self.key_file is not None:

@@ -41,10 +41,10 @@ class Api(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running_api() -> Iterator[int]:
+def running_api(address: str = "127.0.0.1") -> Iterator[int]:
     """Its port."""
     Api.released.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+    with ThreadingHTTPServer((address, 0), Api) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

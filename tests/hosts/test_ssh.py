@@ -21,7 +21,7 @@ import pytest
 from sparkop.errors import HostKeyError, UnreachableError
 from sparkop.hosts.connect import Target, close_all, connect
 from sparkop.hosts.ssh import SshHost
-from tests.hosts.services import Api
+from tests.hosts.services import Api, running_api
 from tests.hosts.sshd import Sshd, free_port, make_key
 
 Start = Callable[[Sequence[str]], Sshd]
@@ -359,6 +359,17 @@ class TestLimits:
         with pytest.raises(OSError, match="nothing more"):
             list(lines)
         assert time.monotonic() - begin < 10
+
+    @pytest.mark.parametrize("settings", [[], ["AllowTcpForwarding no"]], ids=["forwarded", "relayed"])
+    def test_a_service_that_listens_on_one_address(
+        self, settings: list[str], start_sshd: Start, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        """``api.bind: 10.0.0.7``: on the node's loopback nothing answers then."""
+        host = host_of(start_sshd(settings).target())
+        with running_api("127.0.0.2") as port:
+            assert host.http("GET", port, "/x", address="127.0.0.2").read() == b"/x None"
+            with pytest.raises(ConnectionError):
+                host.http("GET", port, "/x")
 
     def test_nothing_listens_behind_a_relay(
         self, start_sshd: Start, host_of: Callable[[Target], SshHost]

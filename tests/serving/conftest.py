@@ -62,7 +62,7 @@ class Head:
 
     def http(
         self, method: str, port: int, path: str, *, headers: Mapping[str, str] | None = None,
-        body: bytes | None = None, timeout: float = 30.0,
+        body: bytes | None = None, timeout: float = 30.0, address: str = "127.0.0.1",
     ) -> Body:  # fmt: skip
         document = json.loads(body) if body else None
         self.asked.append((path, headers or {}, document))

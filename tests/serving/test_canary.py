@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once, degenerate, look, sum_of
+from sparkop.spec.models import ApiSpec
 
 QUESTION = Question(8000, "tiny", "hi", 16, 20.0, key="sentinel-key", counters=("out_total", "in_total"))
 
@@ -47,6 +48,7 @@ class Head:
     generations: list[Callable[[], Answer]]
     metrics: list[str] = field(default_factory=lambda: ["out_total 7"])
     asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
     name: str = "spark-1"
 
     def http(
@@ -58,7 +60,9 @@ class Head:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout: float = 30.0,
+        address: str = "127.0.0.1",
     ) -> Answer:
+        self.addresses.append(address)
         self.asked.append((path, headers or {}, json.loads(body) if body else None))
         if path == "/metrics":
             return Answer(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
@@ -167,3 +171,18 @@ def test_metrics_are_summed_over_labels() -> None:
     text = 'out_total{engine="0"} 3\nout_total{engine="1"} 4.5\nout_total_created 99\nout 5\n'
     assert sum_of("out_total", text) == 7.5
     assert sum_of("missing", text) is None
+
+
+def test_an_api_that_listens_on_one_address_is_asked_there() -> None:
+    """``api.bind`` as one address: loopback is closed then, and nothing would ever be ready."""
+    head = Head([lambda: Answer(200)], metrics=["out_total 7"])
+    look(head, replace(QUESTION, address="10.0.0.7"), sleep=lambda _: None)  # type: ignore[arg-type]
+    assert set(head.addresses) == {"10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    ("bind", "asked"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("127.0.0.1", "127.0.0.1"), ("10.0.0.7", "10.0.0.7")],
+)
+def test_the_heads_own_address_of_the_api(bind: str, asked: str) -> None:
+    assert ApiSpec(bind=bind, served_names=("tiny",)).own_address == asked
