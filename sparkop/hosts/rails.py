@@ -1,8 +1,9 @@
-"""The fabric of one node, as far as it can be used: active rails, their address, the GID index."""
+"""The fabric as far as it can be used: active rails of a node, their address and GID index, and which rails
+of several nodes are the ends of one network. Pure; by sysfs and addresses: names say nothing of cables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network, IPv6Address, ip_interface
 
@@ -69,18 +70,47 @@ def rails(document: Document) -> tuple[Rail, ...]:
     return tuple(found)
 
 
+def joined(own: Sequence[Rail], other: Sequence[Rail]) -> Iterator[tuple[Rail, Rail]]:
+    """Rails of two nodes that share a network, each once, in the order of ``own``.
+
+    Ports may be crossed, and one rail of a node may be down: only the network counts. Where several rails are
+    in one (both halves in one subnet), those of one device name belong together, then the order.
+    """
+    left = list(other)
+    partners: dict[str, Rail] = {}
+    for same_name in (True, False):
+        for rail in own:
+            if rail.device in partners:
+                continue
+            shared = [peer for peer in left if peer.network == rail.network]
+            shared = [peer for peer in shared if not same_name or peer.device == rail.device]
+            if shared:
+                left.remove(shared[0])
+                partners[rail.device] = shared[0]
+    yield from ((rail, partners[rail.device]) for rail in own if rail.device in partners)
+
+
+def joined_everywhere(nodes: Sequence[Sequence[Rail]]) -> tuple[tuple[Rail, ...], ...]:
+    """For each node its rails that have an end on every other node, in the order of the first node's: the
+    n-th rails of all nodes are in one network. None for fewer than two nodes."""
+    if len(nodes) < 2:
+        return tuple(() for _ in nodes)
+    first, *others = nodes
+    ends = [{own.device: theirs for own, theirs in joined(first, other)} for other in others]
+    whole = [rail for rail in first if all(rail.device in end for end in ends)]
+    return (tuple(whole), *(tuple(end[rail.device] for rail in whole) for end in ends))
+
+
 def select_fabric(
-    document: Document, devices: Sequence[str] = (), networks: Sequence[IPv4Network] = ()
+    document: Document, devices: Sequence[str] = (), joined_rails: Sequence[Rail] = ()
 ) -> FabricSelection | None:
     """The rails to use: all, or those of ``devices``; None without any. The first gives the address.
 
-    ``networks``: those that the nodes share, the preferred one first. Rails in others reach nobody; they are
-    left out, unless none is in a shared one (which the checks tell).
+    ``joined_rails``: those that have an end on every other node, the preferred one first. Others reach
+    nobody; they are left out, unless there is none that does (which the checks tell).
     """
-    chosen = [r for r in rails(document) if not devices or r.device in devices]
-    joined = [r for r in chosen if r.network in networks]
-    if joined:
-        chosen = sorted(joined, key=lambda rail: networks.index(rail.network))
+    chosen = [r for r in joined_rails or rails(document) if not devices or r.device in devices]
+    chosen = chosen or [r for r in rails(document) if r.device in devices]
     if not chosen:
         return None
     indices = {r.gid_index for r in chosen}

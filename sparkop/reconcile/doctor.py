@@ -14,13 +14,12 @@ from sparkop.engines.render import engine_of
 from sparkop.errors import ExitCode, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
-from sparkop.hosts.rails import Rail, rails
+from sparkop.hosts.rails import Rail, joined, rails
 from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
 from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings, unknown
 from sparkop.resources.checks.network import SMALL, ping_name
-from sparkop.resources.checks.topology import joined
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Network
 from typing import Any
 
 from sparkop.engines.base import Engine, FabricFacts, NodeFacts, RankContainer
@@ -12,10 +11,20 @@ from sparkop.engines.paths import expand, state_directory, weights_directory
 from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
-from sparkop.hosts.rails import rails, select_fabric
+from sparkop.hosts.rails import FabricSelection, Rail, joined_everywhere, rails, select_fabric
 from sparkop.resources.guard import guard_container
-from sparkop.resources.labels import EPOCH, GENERATION, RANK, ROLE_RANK, WEIGHTS, common
-from sparkop.resources.stamped import hash_of, text_of
+from sparkop.resources.kept import kept, notes, wishes
+from sparkop.resources.labels import (
+    EPOCH,
+    FABRIC,
+    GENERATION,
+    RANK,
+    ROLE_RANK,
+    WEIGHTS,
+    common,
+    ours,
+)
+from sparkop.resources.stamped import hash_of, same, text_of
 from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -53,7 +62,7 @@ class DesiredRank:
     rank: int
     node: str
     container: ContainerSpec
-    """With the label of its weights only."""
+    """With the labels of its weights and of the fabric's choice only."""
     private: frozenset[str] = frozenset()
     """Variables that the user has set: their values are never shown."""
 
@@ -90,6 +99,8 @@ class Desired:
     """Of the whole spec; see ``labels.SPEC``."""
     outside: Mapping[str, Any] = field(default_factory=dict)
     """What each resource's ``prepare`` returned, by kind."""
+    notes: tuple[str, ...] = ()
+    """What to tell of the rails that a running group keeps."""
 
     @property
     def head(self) -> str:
@@ -111,14 +122,51 @@ def desire(
     Raises SpecError for what the engine refuses.
     """
     outside = outside or {}
-    networks = shared_networks(spec, documents)
+    read = [node.name for node in spec.nodes if node.name in documents]
+    ends = dict(zip(read, joined_everywhere([rails(documents[name]) for name in read]), strict=True))
     nodes = {
-        node.name: _node(spec, engine, index, node, documents[node.name], outside, networks)
+        node.name: _node(spec, engine, index, node, documents[node.name], outside, ends[node.name])
         for index, node in enumerate(spec.nodes)
         if node.name in documents
     }
-    ranks, why = _ranks(spec, engine, nodes) if render else ((), "they were not asked for")
-    return Desired(spec, engine, nodes, ranks, why, desired_hash(spec), outside)
+    if not render:
+        return Desired(spec, engine, nodes, (), "they were not asked for", desired_hash(spec), outside)
+    ranks, why = _ranks(spec, engine, nodes)
+    made = Desired(spec, engine, nodes, ranks, why, desired_hash(spec), outside)
+    return _as_it_runs(made, documents) or made
+
+
+def _as_it_runs(fresh: Desired, documents: Mapping[str, Document]) -> Desired | None:
+    """The same with the rails that the running group has, where it may keep them and nothing else differs.
+
+    None when it differs, or when detection says the same anyway.
+    """
+    spec = fresh.spec
+    if len(spec.nodes) < 2 or not fresh.ranks or _run(fresh.ranks, spec, documents):
+        return None
+    found = kept(spec, documents)
+    if found is None:
+        return None
+    facts = [node.facts for node in fresh.nodes.values() if node.facts is not None]
+    nodes = {
+        name: replace(node, facts=node.facts and replace(node.facts, fabric=found.fabrics[name]))
+        for name, node in fresh.nodes.items()
+    }
+    ranks, _ = _ranks(spec, fresh.engine, nodes)
+    if not ranks or not _run(ranks, spec, documents):
+        return None
+    return replace(fresh, nodes=nodes, ranks=ranks, notes=notes(spec, found, facts))
+
+
+def _run(ranks: Sequence[DesiredRank], spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
+    """Whether every rank is there as it should be."""
+    return all(
+        any(
+            container.name == rank.name and same(rank.container, stamp.hash)
+            for container, stamp in ours(documents[rank.node], spec.name, ROLE_RANK)
+        )
+        for rank in ranks
+    )
 
 
 def _node(
@@ -128,7 +176,7 @@ def _node(
     node: NodeSpec,
     document: Document,
     outside: Mapping[str, Any],
-    networks: Sequence[IPv4Network],
+    ends: Sequence[Rail],
 ) -> DesiredNode:
     home = document.machine.home if document.machine else ""
     state = expand(state_directory(spec, node), home)
@@ -140,7 +188,7 @@ def _node(
         home=home,
         state=state,
         weights=weights,
-        facts=None if unread else _facts(spec, engine, node, document, outside, networks),
+        facts=None if unread else _facts(spec, engine, node, document, outside, ends),
         unread=unread,
         guard=guard_container(spec, state, weights),
     )
@@ -160,11 +208,12 @@ def _facts(
     node: NodeSpec,
     document: Document,
     outside: Mapping[str, Any],
-    networks: Sequence[IPv4Network],
+    ends: Sequence[Rail],
 ) -> NodeFacts | None:
     if document.machine is None:
         return None
-    fabric = fabric_facts(spec, node, document, networks)
+    found = select_fabric(document, node.fabric.all_hcas, ends) if spec.fabric.detect else None
+    fabric = _fabric_facts(spec, node, found)
     if fabric is None and len(spec.nodes) > 1:
         return None
     files = document.files or {}
@@ -179,29 +228,9 @@ def _facts(
     )
 
 
-def shared_networks(spec: ClusterSpec, documents: Mapping[str, Document]) -> tuple[IPv4Network, ...]:
-    """The networks in which every node that was read has an active rail, in the head's order.
-
-    Ports may be crossed, and one rail of a node may be down: names say nothing of what is joined. Empty with
-    fewer than two nodes, and when nothing is shared.
-    """
-    each = [
-        [rail.network for rail in rails(documents[node.name])]
-        for node in spec.nodes
-        if node.name in documents
-    ]
-    if len(each) < 2:
-        return ()
-    shared = set(each[0]).intersection(*each[1:])
-    return tuple(dict.fromkeys(network for network in each[0] if network in shared))
-
-
-def fabric_facts(
-    spec: ClusterSpec, node: NodeSpec, document: Document, networks: Sequence[IPv4Network] = ()
-) -> FabricFacts | None:
+def _fabric_facts(spec: ClusterSpec, node: NodeSpec, found: FabricSelection | None) -> FabricFacts | None:
     """The node on the fabric: what the spec sets by hand, else what was detected; None when there is none."""
     by_hand = node.fabric
-    found = select_fabric(document, by_hand.all_hcas, networks) if spec.fabric.detect else None
     address = by_hand.address or (found.address if found else None)
     interface = by_hand.interface or (found.interface if found else None)
     if address is None or interface is None:
@@ -239,7 +268,7 @@ def _container(spec: ClusterSpec, rank: RankContainer) -> ContainerSpec:
     return ContainerSpec(
         name=rank.container,
         image=rank.image,
-        labels={WEIGHTS: f"{spec.weights.repository}@{spec.weights.revision}"},
+        labels={WEIGHTS: f"{spec.weights.repository}@{spec.weights.revision}", FABRIC: wishes(spec)},
         arguments=rank.arguments,
         entrypoint=rank.entrypoint,
         environment=rank.environment,

@@ -10,7 +10,7 @@ from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
-from sparkop.resources.stamped import changed_field, lost_rails, same, short_image
+from sparkop.resources.stamped import changed_field, same, short_image
 from sparkop.serving.canary import Serving
 
 HOPELESS = (
@@ -89,27 +89,20 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     found = found_ranks(desired, observed)
     by_place = {(f.node, f.container.name): f for f in found}
     causes: list[tuple[str, str, Cause]] = []
-    warnings: list[str] = []
     origin = Origin.DRIFT
     for rank in desired.ranks:
         own = by_place.pop((rank.node, rank.name), None)
         cause = _rank_cause(rank, own) or _rebuilt(desired, observed, rank, own)
-        if cause is not None and own is not None and cause.field != "state":
-            lost = lost_rails(own.stamp.desired, rank.text)
-            if lost and own.container.running:
-                told = f"degraded: {lost} reaches no other node; the ranks still use it"
-                warnings.append(f"{rank.node}: {told}")
-                cause = None
-            elif own.stamp.spec != desired.spec_hash:
-                origin = Origin.SPEC
         if cause is not None:
+            if own is not None and cause.field != "state" and own.stamp.spec != desired.spec_hash:
+                origin = Origin.SPEC
             causes.append((f"rank/{rank.rank}", rank.node, cause))
     left_over = tuple(by_place.values())
     if any(each.stamp.spec != desired.spec_hash for each in left_over):
         origin = Origin.SPEC
     if not causes and found:
         causes += _group_causes(desired, observed, history, tuple(f for f in found if f not in left_over))
-    return Group(found, tuple(causes), tuple(warnings), origin, left_over)
+    return Group(found, tuple(causes), desired.notes, origin, left_over)
 
 
 def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:

@@ -17,6 +17,8 @@ DESIRED = "sparkop.desired"
 """The normalised desired container as JSON (never a secret): lets a diff name the field that changed."""
 SPEC = "sparkop.spec"
 """Hash of the whole spec at that time: tells a changed spec from drift, and decides nothing else."""
+FABRIC = "sparkop.fabric"
+"""Hash of what the spec said of the choice of rails: a running rank keeps its rails while it is the same."""
 GENERATION = "sparkop.generation"
 EPOCH = "sparkop.epoch"
 
@@ -39,6 +41,7 @@ class Stamp:
     hash: str
     desired: str
     spec: str
+    fabric: str
     generation: int
     epoch: int
 
@@ -54,6 +57,7 @@ def stamp_of(labels: Mapping[str, str]) -> Stamp | None:
         hash=labels.get(HASH, ""),
         desired=labels.get(DESIRED, ""),
         spec=labels.get(SPEC, ""),
+        fabric=labels.get(FABRIC, ""),
         generation=_number(labels.get(GENERATION), 0),
         epoch=_number(labels.get(EPOCH), 0),
     )

@@ -96,24 +96,15 @@ def changed_field(observed: str, desired: str) -> tuple[str, str, str] | None:
     return None
 
 
-def lost_rails(observed: str, desired: str) -> str:
-    """The RDMA devices that a running rank uses and that are not active now, if nothing else differs.
-
-    A rail that is down is told, not restarted around (decision 6): with it back, nothing has to be done.
-    Empty when there is another difference, or none.
-    """
+def environment_of(stamped: str) -> dict[str, str]:
+    """The environment of a normalised text, without the values that it hides; empty when it can't be read."""
     try:
-        before, after = json.loads(observed), json.loads(desired)
-        before = _as_hidden(before, after)
-        old, new = dict(before["environment"]), dict(after["environment"])
+        found = json.loads(stamped)["environment"]
     except (ValueError, KeyError, TypeError):
-        return ""
-    had, has = (str(env.pop("NCCL_IB_HCA", "")).split(",") for env in (old, new))
-    for env in (old, new):
-        env.pop("NCCL_IB_GID_INDEX", None)
-    if {**before, "environment": old} != {**after, "environment": new} or not set(has) < set(had):
-        return ""
-    return ", ".join(device for device in had if device not in has)
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str) and not is_hidden(value)}
 
 
 def _as_hidden(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from sparkop.engines.common import nccl_environment
 from sparkop.hosts.document import Device, Document, Interface
+from sparkop.hosts.rails import joined
 from sparkop.reconcile.doctor import Report
 from sparkop.resources.checks.model import State
-from sparkop.resources.checks.topology import cages, joined, network_of
+from sparkop.resources.checks.topology import cages
 from sparkop.resources.desired import Desired
 
 VARIABLES = (
@@ -134,7 +135,7 @@ def _wires(report: Report, ports: tuple[Port, ...]) -> list[Wire]:
     head, *others = nodes
     wires: dict[str, tuple[str, list[Port]]] = {}
     for rail in report.rails(head):
-        wires[rail.device] = (str(network_of(rail)), [by_device[head, rail.device]])
+        wires[rail.device] = (str(rail.network), [by_device[head, rail.device]])
     alone = []
     for node in others:
         partners = {
@@ -145,7 +146,7 @@ def _wires(report: Report, ports: tuple[Port, ...]) -> list[Wire]:
             if rail.device in partners:
                 wires[partners[rail.device]][1].append(port)
             else:
-                alone.append(Wire(str(network_of(rail)), (port,)))
+                alone.append(Wire(str(rail.network), (port,)))
     return [Wire(network, tuple(ends)) for network, ends in wires.values()] + alone
 
 

@@ -9,7 +9,7 @@ import pytest
 from sparkop.errors import UnreachableError
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.document import Document, parse_document
-from sparkop.hosts.rails import rails, select_fabric
+from sparkop.hosts.rails import Rail, joined, joined_everywhere, rails, select_fabric
 
 EMPTY = {"version": VERSION, "nonce": "n"}
 
@@ -141,3 +141,35 @@ def test_only_active_devices_with_ipv4_are_rails(state: str) -> None:
     document = fabric(("a", state, "i0", "192.168.100.10/24", []), ("b", "ACTIVE", "i1", None, []))
     assert rails(document) == ()
     assert select_fabric(document) is None
+
+
+def rail(device: str, address: str) -> Rail:
+    return Rail(device, f"i{device}", address, 24, 3, 9000)
+
+
+def ends(*pairs: tuple[Rail, Rail]) -> list[str]:
+    return [f"{own.device}-{other.device}" for own, other in pairs]
+
+
+def test_rails_are_joined_by_their_network() -> None:
+    """Crossed ports: names say nothing. Both halves in one subnet: names say what belongs together."""
+    own = [rail("a", "10.0.1.1"), rail("b", "10.0.2.1")]
+    crossed = [rail("a", "10.0.2.2"), rail("b", "10.0.1.2")]
+    assert ends(*joined(own, crossed)) == ["a-b", "b-a"]
+    assert ends(*joined(own, [rail("c", "10.0.2.2")])) == ["b-c"]
+    assert ends(*joined(own, [rail("a", "10.0.3.2")])) == []
+    one = [rail("a", "10.0.1.1"), rail("b", "10.0.1.2")]
+    assert ends(*joined(one, [rail("b", "10.0.1.3"), rail("a", "10.0.1.4")])) == ["a-a", "b-b"]
+    assert ends(*joined(one, [rail("b", "10.0.1.3"), rail("c", "10.0.1.4")])) == ["a-c", "b-b"]
+    assert ends(*joined(one, [rail("c", "10.0.1.4")])) == ["a-c"]
+
+
+def test_the_nth_rails_of_all_nodes_are_in_one_network() -> None:
+    first = [rail("a", "10.0.1.1"), rail("b", "10.0.2.1"), rail("c", "10.0.3.1")]
+    second = [rail("a", "10.0.3.2"), rail("b", "10.0.1.2"), rail("c", "10.0.2.2")]
+    third = [rail("x", "10.0.3.3"), rail("y", "10.0.1.3")]
+    found = joined_everywhere([first, second, third])
+    assert [[each.device for each in node] for node in found] == [["a", "c"], ["b", "a"], ["y", "x"]]
+    assert joined_everywhere([first, second, []]) == ((), (), ())
+    assert joined_everywhere([first]) == ((),)
+    assert joined_everywhere([]) == ()

@@ -113,7 +113,7 @@ def vars_of(file: Any) -> dict[str, Any]:
 SIMULATED: tuple[Resource, ...] = tuple(PlayedWeights() if r.kind == "weights" else r for r in RESOURCES)
 
 
-def spec_of(nodes: int = 2, **changes: Any) -> ClusterSpec:
+def spec_of(nodes: int = 2, /, **changes: Any) -> ClusterSpec:
     """A cluster of stand-ins; ``changes`` are merged over it by section."""
     document: dict[str, Any] = {
         "apiVersion": "sparkop/v1",

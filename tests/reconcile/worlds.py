@@ -6,6 +6,7 @@
     base: bare | converged | stopped
     nodes: 2                      # default
     before: {...}                 # spec sections merged over the base spec, before the base is made
+    early: {spark-2: {...}}       # what had happened on nodes before the base was made, see CHANGES
     spec: {...}                   # an edit of the spec after that
     changes: {spark-2: {...}}     # what happened on nodes, see CHANGES
     api: serve | wedge | degenerate | loading
@@ -32,7 +33,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec
-from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode
+from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode, healthy_fabric
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import EPOCH_START, PORT, Cluster, spec_of
 
@@ -56,6 +57,7 @@ class WorldFile:
     plan: str
     nodes: int = 2
     before: Mapping[str, Any] = field(default_factory=dict)
+    early: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     api: str = "serve"
@@ -79,23 +81,28 @@ def build(world: WorldFile) -> Cluster:
     if world.base not in BASES or world.api not in MANNERS:
         raise ImpossibleWorldError(f"base {world.base!r} or api {world.api!r} is not known")
     cluster = Cluster.make(spec_of(world.nodes, **world.before))
+    _change(cluster, world.early)
     if world.base != "bare":
         cluster.apply(holder="ada@desk/1/0")
     if world.base == "stopped":
         cluster.stop(holder="ada@desk/1/1")
     if world.spec:
         cluster.spec = spec_of(world.nodes, **{**world.before, **world.spec})
-    for name, changes in world.changes.items():
+    _change(cluster, world.changes)
+    cluster.manner = world.api
+    cluster.clock.sleep(world.later)
+    check(world, cluster)
+    return cluster
+
+
+def _change(cluster: Cluster, happened: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, changes in happened.items():
         if name not in cluster.world.nodes:
             raise ImpossibleWorldError(f"there is no node {name}")
         for key, value in changes.items():
             if key not in CHANGES:
                 raise ImpossibleWorldError(f"unknown change {key}")
             CHANGES[key](cluster.node(name), value)
-    cluster.manner = world.api
-    cluster.clock.sleep(world.later)
-    check(world, cluster)
-    return cluster
 
 
 def plan_text(world: WorldFile) -> str:
@@ -237,6 +244,13 @@ def _rails_down(node: SimulatedNode, numbers: list[int]) -> None:
         node.fabric["interfaces"][number].update(operstate="down", carrier=False, speed_mbps=None)
 
 
+def _rails_up(node: SimulatedNode, numbers: list[int]) -> None:
+    healthy = healthy_fabric(node.index)
+    for number in numbers:
+        for kind in ("devices", "interfaces"):
+            node.fabric[kind][number] = healthy[kind][number]
+
+
 def _interfaces(node: SimulatedNode, changes: Mapping[int, Mapping[str, Any]]) -> None:
     for number, change in changes.items():
         node.fabric["interfaces"][number].update(change)
@@ -285,6 +299,7 @@ CHANGES: dict[str, Callable[[SimulatedNode, Any], None]] = {
     "weights": _weights,
     "files": _files,
     "rails_down": _rails_down,
+    "rails_up": _rails_up,
     "interfaces": _interfaces,
     "gid_index": _gid_index,
     "fabric": _fabric,

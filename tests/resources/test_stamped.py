@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
-from sparkop.resources.stamped import changed_field, hash_of, lost_rails, normalised, same, text_of
+from sparkop.resources.stamped import changed_field, environment_of, hash_of, normalised, same, text_of
 from sparkop.spec.hashing import KNOWN_VERSIONS, desired_hash
 
 BASE = ContainerSpec(
@@ -78,19 +78,11 @@ def test_what_cannot_be_read_tells_nothing() -> None:
         assert changed_field(text, text_of(BASE)) is None
 
 
-def test_a_lost_rail_alone_is_degraded() -> None:
-    """Told, not restarted around; but not when anything else changed, or a rail was added."""
-    environment = dict(BASE.environment or {})
-
-    def with_hca(value: str, **more: str) -> str:
-        return text_of(changed(environment={**environment, "NCCL_IB_HCA": value, **more}))
-
-    assert lost_rails(text_of(BASE), with_hca("a")) == "b"
-    assert lost_rails(text_of(BASE), with_hca("a", NCCL_IB_GID_INDEX="4")) == "b"
-    assert lost_rails(text_of(BASE), with_hca("a", OMP_NUM_THREADS="8")) == ""
-    assert lost_rails(text_of(BASE), with_hca("a,c")) == ""
-    assert lost_rails(text_of(BASE), with_hca("a,b,c")) == ""
-    assert lost_rails("no json", with_hca("a")) == ""
+def test_the_environment_is_read_back_without_what_is_hidden() -> None:
+    text = text_of(changed(environment={"NCCL_IB_HCA": "a,b", "MINE": "x"}), frozenset({"MINE"}))
+    assert environment_of(text) == {"NCCL_IB_HCA": "a,b"}
+    for damaged in ("no json", "[]", "{}", '{"environment": []}', '{"environment": null}'):
+        assert environment_of(damaged) == {}
 
 
 def test_every_form_that_can_be_stamped_can_be_made() -> None:

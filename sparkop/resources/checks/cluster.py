@@ -8,7 +8,7 @@ from sparkop.engines.common import has_key, image_reference, rdma_devices
 from sparkop.engines.rules import Severity
 from sparkop.engines.rules import check as check_rules
 from sparkop.hosts.document import Document, Image
-from sparkop.hosts.rails import Rail
+from sparkop.hosts.rails import Rail, joined
 from sparkop.resources.checks.model import (
     Check,
     Finding,
@@ -22,7 +22,6 @@ from sparkop.resources.checks.model import (
     warn,
 )
 from sparkop.resources.checks.network import TABLE
-from sparkop.resources.checks.topology import joined, network_of
 from sparkop.resources.stamped import short_image
 from sparkop.spec.tree import show_path
 
@@ -176,10 +175,10 @@ def _apart(look: Look) -> Iterator[Finding]:
     if look.head or head not in look.documents:
         return
     for own, other in zip(_used(look, look.name), _used(look, head), strict=False):
-        if network_of(own) != network_of(other):
+        if own.network != other.network:
             level = State.FAIL if look.rdma else State.WARN
-            observed = f"{own.device} in {network_of(own)}"
-            wanted = f"in {network_of(other)}, as {other.device} of {head} that it is joined with"
+            observed = f"{own.device} in {own.network}"
+            wanted = f"in {other.network}, as {other.device} of {head} that it is joined with"
             yield Finding(level, observed, "devices", wanted, _by_hand(look, head))
             return
 

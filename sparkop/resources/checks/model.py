@@ -11,7 +11,6 @@ from ipaddress import IPv4Network
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
 from sparkop.resources.base import Difference
-from sparkop.resources.checks.topology import network_of
 from sparkop.resources.desired import Desired
 from sparkop.resources.operations import Blocker, Cause, Unknown
 from sparkop.spec.models import ClusterSpec
@@ -65,7 +64,7 @@ class Nodes:
     @cached_property
     def networks(self) -> Mapping[str, frozenset[IPv4Network]]:
         """The fabric networks of each node."""
-        return {name: frozenset(map(network_of, found)) for name, found in self.rails.items()}
+        return {name: frozenset(rail.network for rail in found) for name, found in self.rails.items()}
 
     @cached_property
     def holders(self) -> Mapping[str, tuple[str, str]]:
@@ -81,7 +80,7 @@ class Nodes:
         found: dict[IPv4Network, int] = {}
         for own in self.rails.values():
             for rail in own:
-                network = network_of(rail)
+                network = rail.network
                 found[network] = max(found.get(network, 0), rail.mtu)
         return found
 

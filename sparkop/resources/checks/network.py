@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_network
 
 from sparkop.hosts.document import Device, Document, Interface
-from sparkop.hosts.rails import ROCE_V2, Rail
+from sparkop.hosts.rails import ROCE_V2, Rail, joined
 from sparkop.resources.checks.model import (
     Check,
     Finding,
@@ -22,7 +22,7 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
-from sparkop.resources.checks.topology import cages, joined, network_of
+from sparkop.resources.checks.topology import cages
 
 KIND = "fabric"
 JUMBO = 9000
@@ -205,7 +205,7 @@ def _twice(look: Look) -> Iterator[Finding]:
 def _one_subnet(look: Look) -> Iterator[Finding]:
     by_network: dict[IPv4Network, list[str]] = {}
     for rail in look.rails():
-        by_network.setdefault(network_of(rail), []).append(rail.interface)
+        by_network.setdefault(rail.network, []).append(rail.interface)
     for network, names in by_network.items():
         if len(names) > 1:
             yield warn(
@@ -244,7 +244,7 @@ def _mtu(look: Look) -> Iterator[Finding]:
             yield _set_mtu(look, rail, str(wanted), wanted or JUMBO)
     if wanted is None:
         for rail in look.rails():
-            largest = look.nodes.largest_mtu[network_of(rail)]
+            largest = look.nodes.largest_mtu[rail.network]
             if rail.mtu < largest:
                 bad.add(rail.interface)
                 yield _set_mtu(look, rail, f"{largest}, as on the other nodes", largest)
@@ -339,10 +339,10 @@ def _route(look: Look) -> Iterator[Finding]:
         route = routes[other.address]
         through = route.interface if route else None
         if through is None:
-            way = f"sudo ip route add {network_of(rail)} dev {rail.interface} src {rail.address}"
+            way = f"sudo ip route add {rail.network} dev {rail.interface} src {rail.address}"
             yield fail(f"route to {peer}", f"none to {other.address}", f"by {rail.interface}", way)
         elif through != rail.interface and not (
-            through in rails_here and network_of(rails_here[through]) == network_of(rail)
+            through in rails_here and rails_here[through].network == rail.network
         ):
             yield fail(
                 f"route to {peer}",
@@ -355,7 +355,7 @@ def _route(look: Look) -> Iterator[Finding]:
 
 
 def _route_remedy(rail: Rail) -> str:
-    return f"take the route or address away that is more specific than {network_of(rail)}"
+    return f"take the route or address away that is more specific than {rail.network}"
 
 
 def _speed(look: Look) -> Iterator[Finding]:
@@ -497,7 +497,7 @@ def _lets_in(rule: str, rail: Rail) -> bool:
         source = ip_network(words[5], strict=False)
     except ValueError:
         return False
-    return words[-1] == "in" and source.version == 4 and network_of(rail).subnet_of(source)
+    return words[-1] == "in" and source.version == 4 and rail.network.subnet_of(source)
 
 
 def _override(look: Look) -> Iterator[Finding]:
