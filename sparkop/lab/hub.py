@@ -40,6 +40,10 @@ class Knobs:
     """Repositories that answer "not found" without the token."""
     gated: tuple[str, ...] = ()
     """Repositories that answer 401 without and 403 with the token."""
+    xet: tuple[str, ...] = ()
+    """Repositories whose large files have a Xet hash, as on the public hub. Only plain HTTP gives them."""
+    signed_seconds: int | None = None
+    """So long the address of a large file holds; from then on it is answered 403."""
     failures: tuple[Failure, ...] = ()
     bytes_per_second: int | None = None
     cut_after: int = 0

@@ -23,7 +23,7 @@ from typing import Any
 
 from sparkop.node.transfer.files import File
 from sparkop.node.transfer.hashing import hash_file
-from sparkop.node.transfer.ledger import Ledger, agrees
+from sparkop.node.transfer.ledger import Ledger, agrees, read_json
 from sparkop.resources.weights_program import program
 from tests.bench.rounds import Bar, measure, report
 from tests.node.hub_standin import Hub, running, sha256
@@ -36,7 +36,7 @@ CAP = 50_000_000
 def serve(size: int, rate: int, pipe: Connection) -> None:
     """A hub with one large file, until the pipe is closed."""
     data = os.urandom(16 * MIB) * (size // (16 * MIB))
-    hub = Hub("org/name", "c" * 40, {"model.bin": data})
+    hub = Hub("org/name", "c" * 40, {"model.bin": data}, xet=True)
     hub.faults.rate = rate
     with running(hub):
         pipe.send((hub.url, hub.base, hub.entry("model.bin")))
@@ -90,8 +90,8 @@ def sparkop_download(folder: Path, server: Server) -> None:
 def wait_done(state: Path) -> dict[str, Any]:
     while True:
         time.sleep(0.02)
-        status: dict[str, Any] = json.loads((state / "transfer.json").read_text())
-        if status["phase"] in ("done", "failed", "cancelled"):
+        status: dict[str, Any] = read_json(str(state / "transfer.json"))
+        if status.get("phase") in ("done", "failed", "cancelled"):
             if status["phase"] != "done":
                 raise RuntimeError(str(status["error"]))
             return status
@@ -110,23 +110,29 @@ def downloads(folder: Folder, size: int, rounds: int, *, rate: int = 0) -> bool:
         options = ["-q", "-x8", "-s8", "-k1M", "--file-allocation=none", "-d", where, "-o", "model.bin"]
         subprocess.run(["aria2c", *options, url], check=True)
 
-    def huggingface() -> None:
+    def huggingface(*, xet: bool = False) -> None:
         where = folder.fresh()
         code = "from huggingface_hub import snapshot_download as d; d('org/name', local_dir='%s')" % (
             where / "w"
         )
         environment = {
-            **os.environ, "HF_ENDPOINT": server.base, "HF_HOME": str(where / "hf"), "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **os.environ, "HF_ENDPOINT": server.base, "HF_HOME": str(where / "hf"),
+            "HF_HUB_DISABLE_XET": "0" if xet else "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
         }  # fmt: skip
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
     def ours() -> None:
         sparkop_download(folder.fresh(), server)
 
-    medians = measure(
-        {"curl": curl, "aria2 (8)": aria2, "huggingface_hub": huggingface, "sparkop, checked": ours}, rounds
-    )
+    contestants = {
+        "curl": curl, "aria2 (8)": aria2, "huggingface_hub": huggingface,
+        "huggingface_hub with hf_xet": lambda: huggingface(xet=True), "sparkop, checked": ours,
+    }  # fmt: skip
+    if shutil.which("aria2c") is None:
+        print("aria2c is not installed: left out", file=sys.stderr)
+        del contestants["aria2 (8)"]
+    medians = measure(contestants, rounds)
     server.close()
     capped = f", {CAP // 10**6} MB/s a connection" if rate else ""
     bar = Bar("sparkop, checked", "curl", 0.25 if rate else 1.3)

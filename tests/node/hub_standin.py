@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.node import xet_standin
+
 LARGE = 1 << 20
 
 
@@ -60,6 +62,8 @@ class Hub:
     commit: str
     files: dict[str, bytes]
     token: str | None = None
+    xet: bool = False
+    """Large files are said to lie in the chunk store, as all do on the public hub; plain HTTP works too."""
     faults: Faults = field(default_factory=Faults)
     log: list[dict[str, Any]] = field(default_factory=list)
     base: str = ""
@@ -89,7 +93,9 @@ class Hub:
         for name, data in sorted(self.files.items()):
             entry: dict[str, Any] = {"type": "file", "path": name, "size": len(data), "oid": git_sha1(data)}
             if len(data) >= LARGE:
-                entry["lfs"] = {"oid": sha256(data), "size": len(data), "pointerSize": 135}
+                entry["lfs"] = {"oid": self.digest(name), "size": len(data), "pointerSize": 135}
+                if self.xet:
+                    entry["xetHash"] = xet_standin.file_hash(name)
             entries.append(entry)
         return entries
 
@@ -98,6 +104,10 @@ class Hub:
         if name not in self.digests:
             self.digests[name] = sha256(self.files[name])
         return self.digests[name]
+
+    def named(self, xet_hash: str) -> str:
+        """The file with this hash at the chunk store."""
+        return next(name for name in self.files if xet_standin.file_hash(name) == xet_hash)
 
     def take(self, name: str) -> bool:
         """Count a fault down."""
@@ -151,6 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.json({"id": hub.repository, "sha": hub.commit, "siblings": []})
         if path == f"/api/models/{hub.repository}/tree/{hub.commit}":
             return self.json(hub.tree())
+        if path == f"/api/models/{hub.repository}/xet-read-token/{hub.commit}" and hub.xet:
+            return self.plain(200, **xet_standin.token_headers(hub.store))
         prefix = f"/{hub.repository}/resolve/{hub.commit}/"
         if not path.startswith(f"/{hub.repository}/") and not path.startswith(
             f"/api/models/{hub.repository}"
@@ -167,14 +179,27 @@ class _Handler(BaseHTTPRequestHandler):
             hub.uses[signature] = 0
         location = f"{hub.store}/{urllib.parse.quote(name)}?signature={signature}"
         etag = hub.faults.linked_etag or hub.digest(name)
-        self.plain(
-            302,
-            Location=location,
-            **{"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data)), "X-Repo-Commit": hub.commit},
-        )
+        headers = {
+            "X-Linked-Etag": f'"{etag}"',
+            "X-Linked-Size": str(len(data)),
+            "X-Repo-Commit": hub.commit,
+        }
+        if hub.xet:
+            way = f"{hub.base}/api/models/{hub.repository}/xet-read-token/{hub.commit}"
+            headers.update({"X-Xet-Hash": xet_standin.file_hash(name), "Link": f'<{way}>; rel="xet-auth"'})
+        self.plain(302, Location=location, **headers)
 
     def from_store(self, parts: urllib.parse.SplitResult) -> None:
         hub = self.hub
+        if match := re.fullmatch(r"/v1/reconstructions/([0-9a-f]{64})", parts.path):
+            name = hub.named(match[1])
+            size, asked = len(hub.files[name]), self.headers.get("Range")
+            answer = xet_standin.reconstruction(name, size, hub.store, asked)
+            return self.json(answer) if answer else self.plain(416)
+        if match := re.fullmatch(r"/xorbs/([0-9a-f]{64})/(\d+)", parts.path):
+            return self.send_xorb(hub.files[hub.named(match[1])], int(match[2]))
+        if parts.path.startswith(("/v1/", "/v2/")):
+            return self.plain(404)
         signature = urllib.parse.parse_qs(parts.query)["signature"][0]
         with hub.lock:
             hub.uses[signature] += 1
@@ -237,6 +262,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             return
         self.write(body)
+
+    def send_xorb(self, data: bytes, number: int) -> None:
+        """A range of a xorb."""
+        asked = self.headers.get("Range")
+        length = xet_standin.length_of(len(data), number, asked)
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"{asked.replace('=', ' ')}/*")
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        body = bytearray(b"".join(xet_standin.stored(data, number, asked)))
+        if self.hub.take("flip"):
+            body[len(body) // 2] ^= 1
+        self.write(memoryview(body))
 
     def write(self, body: memoryview) -> None:
         if not self.hub.faults.rate and len(body) >= 4 * LARGE:

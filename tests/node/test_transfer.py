@@ -54,6 +54,14 @@ def test_a_download_is_verified_and_the_second_asks_for_nothing(node: Node, hub:
     assert (status["phase"], status["bytes"]["hashed"], hub.log) == ("done", 0, [])
 
 
+def test_what_the_hub_keeps_in_its_chunk_store_comes_by_plain_http(node: Node, hub: Hub) -> None:
+    """See docs/decisions/0003: its redirect and its hash are enough, the chunk store is never asked."""
+    hub.xet = True
+    assert node.run(node.job(hub.job_files(), hub))["phase"] == "done"
+    assert_whole(node, hub)
+    assert not any("/v1/" in entry["path"] or "xet" in entry["path"] for entry in hub.log)
+
+
 MENDED: dict[str, Callable[[Faults], None]] = {
     "answers that end early": lambda faults: setattr(faults, "cut", 3),
     "answers that stall": lambda faults: setattr(faults, "stall", 2),

@@ -44,6 +44,12 @@ def test_the_list_holds_sizes_and_hashes_and_the_branch_is_pinned(hub: Hub) -> N
     assert found.base() == f"{hub.base}/org/name/resolve/{hub.commit}/"
 
 
+def test_files_that_lie_in_the_chunk_store_are_listed_like_all_others(hub: Hub) -> None:
+    plain = ask(hub, manifest="sums.txt")
+    hub.xet = True
+    assert ask(hub, manifest="sums.txt", refresh=True) == plain
+
+
 def test_a_second_time_asks_nobody_until_it_is_refreshed(hub: Hub) -> None:
     first = ask(hub)
     hub.log.clear()
