@@ -85,6 +85,22 @@ def test_a_fault_that_passes_is_survived(node: Node, hub: Hub, fault: str) -> No
     assert_whole(node, hub)
 
 
+def test_what_was_hashed_in_memory_is_not_written_over(node: Node, hub: Hub) -> None:
+    """A server without ranges sends the beginning again, now with another byte: what is on disk stays."""
+    job = node.job(hub.job_files("model.bin"), hub, streams=1)
+    hub.faults.ignore_range, hub.faults.cut = True, 1
+    thread = threading.Thread(target=node.run, args=(job,))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while hub.faults.cut:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    hub.files["model.bin"] = bytes([LARGE[0] ^ 1]) + LARGE[1:]
+    thread.join()
+    assert node.status()["phase"] == "done"
+    assert (node.weights / "model.bin").read_bytes() == LARGE
+
+
 REFUSED: dict[str, tuple[Callable[[Hub], None], str, str]] = {
     "a token is needed": (lambda hub: setattr(hub, "token", "hf_x"), "refused", "HF_TOKEN"),
     "403": (lambda hub: hub.faults.statuses.extend([(403, None)] * 99), "refused", "HF_TOKEN"),
@@ -240,18 +256,33 @@ def test_a_disk_that_fills_up_on_the_way_stops_cleanly_and_is_carried_on(
     assert hub.sent - before < len(LARGE)
 
 
-def test_streams_grow_only_while_each_is_slow() -> None:
+class Line:
+    """A network on which streams share ``total`` bytes a second and one gets ``each`` at most."""
+
+    def __init__(self, crew: Crew, clock: list[float], each: float, total: float) -> None:
+        self.crew, self.each, self.total = crew, each, total
+        self._clock = clock
+        self._arrived = 0.0
+
+    def after(self, seconds: float) -> int:
+        """Streams that work then."""
+        for _ in range(round(seconds / 0.05)):
+            self._clock[0] += 0.05
+            self._arrived += 0.05 * min(self.total, self.each * self.crew.size)
+            self.crew.tune(int(self._arrived))
+        return self.crew.size
+
+
+def test_streams_grow_while_each_is_slow_and_stay_where_more_gain_nothing() -> None:
     clock = [0.0]
     with mock.patch("time.monotonic", side_effect=lambda: clock[0]):
-        slow, fast = Crew(8), Crew(8)
-        arrived = [0, 0]
-        for _ in range(5):
-            clock[0] += 0.2
-            arrived = [arrived[0] + 5_000_000, arrived[1] + 400_000_000]
-            slow.tune(arrived[0])
-            fast.tune(arrived[1])
-        idle = Crew(8, fast=math.inf)
-        for _ in range(3):
-            clock[0] += 0.2
-            idle.tune(0)
-    assert (slow.size, fast.size, idle.size) == (8, 2, 8)
+        assert Line(Crew(8), clock, 50e6, math.inf).after(0.6) == 8, "capped: all, at once"
+        assert Line(Crew(8), clock, 1e9, 1e9).after(2.5) == 1
+        assert Line(Crew(8), clock, 1e9, 1e9).after(9.0) == 1, "the limit is this machine: tried, and left"
+        assert Line(Crew(8), clock, 300e6, 1200e6).after(20.0) == 4, "a fast line: as many as it takes"
+        assert Line(Crew(6, slow=math.inf), clock, 1e9, 1e9).after(0.6) == 6, "ssh: a core for each"
+        assert Line(Crew(8), clock, 0.0, 0.0).after(0.6) == 8
+        line = Line(Crew(8), clock, 150e6, 150e6)
+        line.after(9.0)
+        line.each = 10e6
+        assert line.after(4.0) == 8, "a line that becomes slow"

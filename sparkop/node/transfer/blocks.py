@@ -10,12 +10,20 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import zlib
-from typing import Iterable, List, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 from .files import BLOCK, Block, File, TransferError, blocks_of
 from .hashing import CHUNK, FileHash, release
 from .ledger import sync_folder, write_whole
+
+FRESH = 16
+"""Chunks that wait for the hash in memory, and how far ahead of it they may be."""
+NEAR = 256
+"""Chunks by which the hash may be behind a stream that waits for it."""
+FRESH_WAIT = 1.0
+"""Seconds for which it does, at most, with each chunk."""
 
 
 class StoppedError(Exception):
@@ -40,6 +48,40 @@ def read_list(path: str, header: bytes, count: int) -> Set[int]:
     return {known[line] for line in lines[1:-1] if line in known}
 
 
+class Buffers:
+    """Memory that streams read into and the hash gives back. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._free: List[memoryview] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Optional[memoryview]:
+        """One of CHUNK bytes; None when all are in use."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if not self._left:
+                return None
+            self._left -= 1
+        return memoryview(bytearray(CHUNK))
+
+    def give_back(self, buffer: memoryview) -> None:
+        with self._lock:
+            self._free.append(buffer)
+
+
+class Fresh(NamedTuple):
+    """Bytes in memory that are in the file already."""
+
+    buffer: memoryview
+    length: int
+    pool: Buffers
+
+    def give_back(self) -> None:
+        self.pool.give_back(self.buffer)
+
+
 class Staging:
     """One wanted file in the making, in the folder of its final place. Thread-safe."""
 
@@ -55,6 +97,12 @@ class Staging:
         self._changed = threading.Condition()
         self._written: Set[int] = set()
         self._durable: Set[int] = set()
+        self._fresh: Dict[int, Fresh] = {}
+        """Offset -> bytes that were just written and wait for the hash."""
+        self._hashed = 0
+        """Bytes that the hash has seen."""
+        self._starved = False
+        """The hash waits for bytes."""
         self._handle = -1
         self._list_handle = -1
 
@@ -104,6 +152,29 @@ class Staging:
             offset += count
             data = data[count:]
 
+    def hand_over(self, offset: int, buffer: memoryview, count: int, pool: Buffers, *, alone: bool) -> bool:
+        """Let the hash have bytes that were just written, so that it need not read them back.
+
+        False: it has no use for them, the buffer stays the caller's. Bytes must not be written twice.
+        ``alone``: no other stream works. Then it waits for a hash that has fallen behind: one that
+        has to read back what is written would never catch up.
+        """
+        deadline = time.monotonic() + FRESH_WAIT
+        with self._changed:
+            while not self._starved and FRESH <= self._ahead(offset) < NEAR:
+                if not alone or time.monotonic() > deadline:
+                    return False
+                self._changed.wait(0.1)
+            if not 0 <= self._ahead(offset) < FRESH:
+                return False
+            self._fresh[offset] = Fresh(buffer, count, pool)
+            self._changed.notify_all()
+            return True
+
+    def _ahead(self, offset: int) -> int:
+        """Chunks between the hash and these bytes."""
+        return (offset - self._hashed) // CHUNK
+
     def written(self, index: int) -> None:
         """All bytes of the block were given to `write`."""
         with self._changed:
@@ -120,19 +191,42 @@ class Staging:
             self._changed.notify_all()
 
     def hash_along(self, stop: threading.Event) -> FileHash:
-        """Hash the file in order, waiting for each block to be written. Raises StoppedError."""
+        """Hash the file in order: what is handed over, and for the rest each block once it is written.
+
+        Raises StoppedError.
+        """
         result = FileHash(self.file)
         buffer = memoryview(bytearray(CHUNK))
         for block in self.blocks:
-            self._wait(block.index, self._written, stop)
             offset, end = block.offset, block.offset + block.length
             while offset < end:
+                fresh = self._next_fresh(offset, block.index, stop)
+                if fresh is not None:
+                    result.update(fresh.buffer[: fresh.length])
+                    fresh.give_back()
+                    offset += fresh.length
+                    continue
                 count = os.preadv(self._handle, [buffer[: end - offset]], offset)
                 if not count:
                     raise TransferError("content", "%s was cut short while it was fetched" % self.file.path)
                 result.update(buffer[:count])
                 offset += count
         return result
+
+    def _next_fresh(self, offset: int, index: int, stop: threading.Event) -> "Optional[Fresh]":
+        """Bytes from this offset on; None when they are to be read from the file. Raises StoppedError."""
+        with self._changed:
+            self._hashed = offset
+            for passed in [start for start in self._fresh if start < offset]:
+                self._fresh.pop(passed).give_back()
+            self._changed.notify_all()
+            while offset not in self._fresh and index not in self._written:
+                if stop.is_set():
+                    raise StoppedError
+                self._starved = True
+                self._changed.wait(0.5)
+            self._starved = False
+            return self._fresh.pop(offset, None)
 
     def wait_durable(self, stop: threading.Event) -> None:
         """Until every block is durable. Raises StoppedError."""

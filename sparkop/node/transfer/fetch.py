@@ -18,17 +18,19 @@ from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, S
 
 from . import http
 from .active import Active
-from .blocks import Staging, StoppedError
+from .blocks import Buffers, Staging, StoppedError
 from .files import Block, File, Job, TransferError
 from .hashing import CHUNK
 from .http import Body, Client, ExpiredError, RetryError, SourceEndedError
-from .sources import FAST, Crew, Limiter, Pace, Source
+from .sources import SLOW, Crew, Limiter, Pace, Source
 from .status import Status
 
 SPAN = 16
 """Blocks asked for by one request, at most."""
 UNCOMMITTED = 6
 """Blocks that one stream may be ahead of the disk, the one it reads included: 48 MiB are lost by a kill."""
+AHEAD = 48
+"""MiB that may wait in memory for the hashes of all files."""
 ACTIVE = 4
 """Files of several blocks that are open at a time, beside those of one block."""
 TRIES = 2
@@ -43,6 +45,14 @@ SOURCE_GRACE = 10.0
 class _Work(NamedTuple):
     active: Active
     blocks: List[Block]
+
+
+class _Desk:
+    """What a stream works with: the buffer that it reads into, and how far it may be ahead of the disk."""
+
+    def __init__(self, buffer: memoryview, budget: threading.Semaphore) -> None:
+        self.buffer = buffer
+        self.budget = budget
 
 
 class Fetch:
@@ -71,9 +81,10 @@ class Fetch:
         self._ended_at: Optional[float] = None
         """Since when the source says that it has given up."""
         self._limiter = Limiter(job.rate)
+        self._buffers = Buffers(AHEAD)
         through_ssh = any(source.command for source in self._sources)
         most = min(job.streams, max(2, os.cpu_count() or 1)) if through_ssh else job.streams
-        self._crew = Crew(most, fast=math.inf if through_ssh else FAST)
+        self._crew = Crew(most, slow=math.inf if through_ssh else SLOW)
         self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
         self._finishers: List[threading.Thread] = []
 
@@ -150,7 +161,7 @@ class Fetch:
             raise StoppedError
 
     def _span(self, active: Active) -> int:
-        share = -(-len(active.pending) // (2 * self._job.streams))
+        share = -(-len(active.pending) // (2 * self._crew.size))
         return max(1, min(SPAN, share))
 
     def _may_open(self) -> bool:
@@ -170,8 +181,7 @@ class Fetch:
     # One stream
 
     def _stream(self, number: int) -> None:
-        buffer = memoryview(bytearray(CHUNK))
-        budget = threading.Semaphore(UNCOMMITTED)
+        desk = _Desk(memoryview(bytearray(CHUNK)), threading.Semaphore(UNCOMMITTED))
         failures = 0
         turn = number
         client = Client(self._sources[turn % len(self._sources)].command)
@@ -182,7 +192,7 @@ class Fetch:
                     return
                 which = turn % len(self._sources)
                 try:
-                    self._fetch(number, which, client, work, buffer, budget)
+                    self._fetch(number, which, client, work, desk)
                     failures = 0
                     continue
                 except ExpiredError:
@@ -213,15 +223,7 @@ class Fetch:
                 "check the network and the source, then start it again: what is here is kept",
             )  # fmt: skip
 
-    def _fetch(
-        self,
-        number: int,
-        which: int,
-        client: Client,
-        work: _Work,
-        buffer: memoryview,
-        budget: threading.Semaphore,
-    ) -> None:
+    def _fetch(self, number: int, which: int, client: Client, work: _Work, desk: _Desk) -> None:
         """Get the blocks of one piece of work; what is not got is given back."""
         active, needed = work.active, deque(work.blocks)
         piece = needed[0].piece
@@ -247,7 +249,7 @@ class Fetch:
                 whole = body.start != start or not reader.ranges
                 if whole and not self._read_whole(number, active, piece, needed):
                     return
-                self._receive(active, body, shift, needed, buffer, budget)
+                self._receive(active, body, shift, needed, desk)
             finally:
                 body.close()
                 if not body.whole:
@@ -269,37 +271,47 @@ class Fetch:
             needed.extend(merged)
             return True
 
-    def _receive(
-        self, active: Active, body: Body, shift: int, needed: Deque[Block], buffer: memoryview,
-        budget: threading.Semaphore,
-    ) -> None:  # fmt: skip
+    def _receive(self, active: Active, body: Body, shift: int, needed: Deque[Block], desk: _Desk) -> None:
         """Write what comes to its blocks. Ends when they are there or the answer ends where it said."""
         position = body.start - shift
         pace = Pace()
         while needed:
             block = needed[0]
             end = block.piece_offset + block.length
-            self._claim(budget)
+            begin = block.piece_offset + active.begun.get(block.index, 0)
+            self._claim(desk.budget)
             whole = False
             try:
                 while position < end:
-                    skipping = position < block.piece_offset
-                    limit = block.piece_offset - position if skipping else end - position
-                    count = self._read(body, buffer[:limit], pace)
+                    skipping = position < begin
+                    limit = begin - position if skipping else end - position
+                    count = self._read(body, desk.buffer[:limit], pace)
                     if not count:
                         return
                     if not skipping:
-                        active.staging.write(block.offset + position - block.piece_offset, buffer[:count])
+                        self._put(active.staging, block.offset + position - block.piece_offset, count, desk)
                     self._status.received(count, discarded=skipping)
                     position += count
                 whole = True
             finally:
                 if not whole:
-                    budget.release()
-                    active.begun[block.index] = max(0, position - block.piece_offset)
+                    desk.budget.release()
+                    active.begun[block.index] = max(begin, position) - block.piece_offset
             needed.popleft()
             active.staging.written(block.index)
-            self._commits.put((active, block, budget))
+            self._commits.put((active, block, desk.budget))
+
+    def _put(self, staging: Staging, offset: int, count: int, desk: _Desk) -> None:
+        """Write what lies in the buffer, and let the hash have it while it is in memory."""
+        staging.write(offset, desk.buffer[:count])
+        spare = self._buffers.take()
+        if spare is None:
+            return
+        alone = self._crew.size == 1
+        if staging.hand_over(offset, desk.buffer, count, self._buffers, alone=alone):
+            desk.buffer = spare
+        else:
+            self._buffers.give_back(spare)
 
     def _claim(self, budget: threading.Semaphore) -> None:
         while not budget.acquire(timeout=0.5):

@@ -11,12 +11,14 @@ from . import http
 from .files import File
 from .http import Reader, RetryError
 
-FIRST = 2
-"""Streams that begin."""
-FAST = 250e6
-"""Bytes a second of a stream from which on more streams are not worth it."""
+SLOW = 100e6
+"""Bytes a second of a stream below which the network is the limit, and more streams are."""
 GROW_AFTER = 0.1
-"""Seconds between two looks at whether more streams are needed."""
+"""Seconds between two looks at whether streams are slow."""
+TRIAL = 3.0
+"""Seconds for which a number of streams is watched before it is judged."""
+GAIN = 1.2
+"""Twice the streams have to be so much faster to be kept."""
 SLOWEST = 64 << 10
 """Bytes in `http.TIMEOUT` seconds under which a connection counts as stalled."""
 
@@ -48,28 +50,46 @@ class Source:
 
 
 class Crew:
-    """How many streams work: few while each is fast, all when each is slow. Called under one lock.
+    """How many streams work: one while it is fast, all when each is slow. Called under one lock.
 
-    More streams than the line needs cost time: they share this node's cores with the hash.
+    More streams than the line needs cost time: they share this node's cores with the hash, and it has to read
+    back what does not come in order. Between slow and fast it is tried whether twice as many gain anything.
     """
 
-    def __init__(self, most: int, *, fast: float = FAST) -> None:
+    def __init__(self, most: int, *, slow: float = SLOW) -> None:
         self._most = most
-        self._fast = fast
-        self.size = min(FIRST, most)
+        self._slow = slow
+        self.size = 1
         self._since = time.monotonic()
         self._count = 0
+        self._rate = 0.0
+        """Bytes a second of half the streams, while twice as many are tried."""
+        self._settled = False
 
     def tune(self, count: int) -> bool:
         """``count`` bytes have come in all; True when the crew has just grown."""
         now = time.monotonic()
-        if self.size >= self._most or now - self._since < GROW_AFTER:
+        elapsed = now - self._since
+        if elapsed < GROW_AFTER or (self.size >= self._most and not self._rate):
             return False
-        slow = (count - self._count) / (now - self._since) < self._fast * self.size
+        rate = (count - self._count) / elapsed
+        slow = not self._rate and rate < self._slow * self.size
+        if not slow and elapsed < TRIAL:
+            return False
+        before = self.size
+        self._judge(rate, slow=slow)
         self._since, self._count = now, count
-        if slow:
+        return self.size > before
+
+    def _judge(self, rate: float, *, slow: bool) -> None:
+        if self._rate:
+            self._settled = rate < GAIN * self._rate
+            self._rate = 0.0
+            if self._settled:
+                self.size = (self.size + 1) // 2
+        elif slow or not self._settled:
+            self._rate = 0.0 if slow else rate
             self.size = min(self._most, 2 * self.size)
-        return slow
 
 
 class Limiter:
