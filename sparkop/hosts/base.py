@@ -75,6 +75,8 @@ class ContainerOptions:
     init: bool = False
     read_only_root: bool = False
     oom_score_adj: int | None = None
+    security: Sequence[str] = ()
+    """``--security-opt`` of ``docker run``."""
 
 
 class Containers(Protocol):

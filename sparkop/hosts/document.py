@@ -251,6 +251,22 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unit(Container):
+    """A program of ours that runs on the node without a container (node/units.py).
+
+    ``state``: ``running``, ``paused`` (stopped by a signal) or ``exited``.
+    """
+
+    id: str = ""
+    image: str = ""
+    image_id: str = ""
+    kept: str
+    """Who starts it again when it dies: ``systemd``, ``systemd --user``, ``detached`` (only sparkop)."""
+    boots: bool
+    """Whether it runs again after a reboot, before anyone logs in."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Image:
     """A local image."""
 
@@ -357,6 +373,8 @@ class Document:
     state: Mapping[str, Any] | None = None
     """The JSON files of the state folder by name (``lease.json``); empty when the folder is absent."""
     docker: Docker | None = None
+    units: tuple[Unit, ...] | None = None
+    """Asked for only by ``units: true``."""
     gpu: Gpu | None = None
     weights: Weights | None = None
     ports: Mapping[str, Port] | None = None

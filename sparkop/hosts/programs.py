@@ -64,12 +64,12 @@ def program(*modules: str) -> Program:
 
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
-    return program("wire", "engine", "gpus", "network", "headers", "health", "ping", "probe")
+    return program("wire", "engine", "gpus", "network", "headers", "health", "ping", "units", "probe")
 
 
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
-    return program("wire", "lease", "act")
+    return program("wire", "lease", "units", "unit_act", "act")
 
 
 def relay_program() -> Program:

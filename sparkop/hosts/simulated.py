@@ -18,7 +18,14 @@ from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError
 from sparkop.hosts.base import LOOPBACK, ContainerSpec, Fence, HttpResponse, Json
 from sparkop.hosts.programs import new_nonce, probed_document, raise_act_error
 from sparkop.hosts.simulated_document import document
-from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedImage, SimulatedNode, sha256
+from sparkop.hosts.simulated_node import (
+    Answer,
+    SimulatedContainer,
+    SimulatedImage,
+    SimulatedNode,
+    SimulatedUnit,
+    sha256,
+)
 from sparkop.hosts.streams import Stream
 from sparkop.node import engine as engine_facts
 from sparkop.node import lease, wire
@@ -99,12 +106,15 @@ class SimulatedHost:
             "history.append": self._history_append,
             "container.logs.keep": self._logs_keep,
             "image.remove": self._image_remove,
+            "unit.start": self._unit_start,
+            "unit.remove": self._unit_remove,
         }
         if action not in steps:
             raise_act_error(
                 {"error": {"kind": "arguments", "message": f"no action {action}"}}, node=self.name
             )
-        target = str(arguments.get("path") or arguments.get("reference") or action)
+        named = (arguments.get(key) for key in ("path", "reference", "name"))
+        target = str(next(filter(None, named), action))
         return self.write(action, target, fence, lambda: steps[action](arguments, fence.directory))
 
     def reach(self) -> None:
@@ -213,6 +223,17 @@ class SimulatedHost:
         text = b"".join(line + b"\n" for line in container.log[-arguments.get("tail", 10000) :])
         self._put(self.node.path(arguments["path"], state), text, 0o600)
         return {"bytes": len(text)}
+
+    def _unit_start(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
+        found = self.node.units.get(arguments["name"])
+        if found is not None and found.state != "exited":
+            return {"changed": False}
+        made = SimulatedUnit(arguments["labels"], arguments["argv"], started_at=self.world.clock())
+        self.node.units[arguments["name"]] = made
+        return {"changed": True}
+
+    def _unit_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
+        return {"changed": self.node.units.pop(arguments["name"], None) is not None}
 
     def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
         return {"changed": self.node.images.pop(arguments["reference"], None) is not None}

@@ -26,6 +26,18 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
         "docker": _docker(node, request),
         "ports": {str(port): _port(node, port) for port in request.get("ports") or ()},
     }
+    if request.get("units"):
+        sections["units"] = [
+            {
+                "name": name,
+                "labels": unit.labels,
+                "kept": unit.kept,
+                "boots": unit.kept == "systemd",
+                "state": unit.state,
+                "started_at": rfc3339(unit.started_at),
+            }
+            for name, unit in sorted(node.units.items())
+        ]
     if state:
         sections["state"] = _state(node, node.path(state))
     if request.get("weights"):

@@ -85,6 +85,17 @@ class SimulatedContainer:
         return self.state == "running"
 
 
+@dataclass
+class SimulatedUnit:
+    """A program without a container; ``kept`` and ``state`` as in hosts/document.py."""
+
+    labels: dict[str, str]
+    argv: list[str]
+    kept: str = "systemd"
+    state: str = "running"
+    started_at: float | None = None
+
+
 Service = Callable[[str, str, Mapping[str, str], bytes | None], tuple[int, Iterable[bytes]]]
 """Method, path, headers, body to status and the lines of the answer."""
 
@@ -103,6 +114,7 @@ class SimulatedNode:
     """Absolute path to content and permission bits."""
     folders: dict[str, int] = field(default_factory=dict)
     containers: dict[str, SimulatedContainer] = field(default_factory=dict)
+    units: dict[str, SimulatedUnit] = field(default_factory=dict)
     images: dict[str, SimulatedImage] = field(default_factory=dict)
     """By the reference that finds it."""
     checkpoint: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -173,6 +185,10 @@ class SimulatedNode:
                 container.finished_at = self.world.clock()
                 if container.spec.options and container.spec.options.restart in ("always", "unless-stopped"):
                     self.start(container)
+
+        for unit in self.units.values():
+            unit.state = "running" if unit.kept == "systemd" else "exited"
+            unit.started_at = self.world.clock()
 
     def place(self, directory: str, files: Iterable[Mapping[str, Any]], *, verified: bool = True) -> None:
         """Put weight files (``path``, ``size``, hashes) into a folder."""

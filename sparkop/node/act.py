@@ -29,6 +29,8 @@ container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
 container.logs.keep   ``name``, ``path``, ``tail`` lines: kept owner-only (``bytes``)
 image.remove          ``reference`` (``changed``)
+unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
+unit.remove           ``name``, ``grace`` in seconds (``changed``)
 program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` on stdin,
                       ``seconds``: runs to its end, not under the lock (``exit``, ``output``, ``said``)
 ====================  ===============================================================================
@@ -40,6 +42,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -51,10 +54,11 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Callable, Iterator
 from urllib.parse import quote
 
-from . import lease, wire
+from . import lease, unit_act, wire
 
 VERSION = 1
 MOST_LOG = 64 << 20
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
 class ArgumentsError(Exception):
@@ -93,6 +97,10 @@ class Act:
             return self.container_remove()
         if self.action == "program.run":  # may take its time: without the lock
             return self.program_run()
+        if self.action == "unit.start":  # these two wait without the lock, too
+            return self.unit_start()
+        if self.action == "unit.remove":
+            return self.unit_remove()
         if self.action not in steps:
             raise ArgumentsError("no action %s" % self.action)
         with self.fenced():
@@ -306,6 +314,30 @@ class Act:
         return {"changed": self.delete("/images/%s" % self.argument("reference"))}
 
     # Programs
+
+    def unit(self) -> unit_act.Unit:
+        name = str(self.argument("name"))
+        if not NAME.match(name):
+            raise ArgumentsError("%r is no name of a unit" % name)
+        return unit_act.Unit(self.folder, name)
+
+    def unit_start(self) -> dict[str, Any]:
+        unit = self.unit()
+        words = [str(word) for word in self.argument("argv")]
+        with self.fenced():
+            begun = unit.begin(dict(self.argument("labels")), words, put)
+        unit.wait_started()
+        return {"changed": begun}
+
+    def unit_remove(self) -> dict[str, Any]:
+        unit = self.unit()
+        with self.fenced():
+            if not unit.end():
+                return {"changed": False}
+        unit.wait_ended(float(self.arguments.get("grace", 10.0)))
+        with self.fenced():
+            unit.forget()
+        return {"changed": True}
 
     def program_run(self) -> dict[str, Any]:
         """Run one of our own programs; what has to outlive this call is detached by the program itself."""

@@ -17,6 +17,7 @@ Request (all but ``nonce`` may be left out)::
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
      "health": false,              # settings and processes that doctor looks at: node/health.py
+     "units": false,               # our programs that run without a container: node/units.py
      "libraries": ["path"],        # SHA-256 and NCCL version of large files: a second each
      "pings": [{"name": "n", "address": "192.168.100.11", "source": "192.168.100.10", "bytes": 9000}],
      "timeout": 5.0}
@@ -36,7 +37,7 @@ import time
 from binascii import b2a_base64
 from typing import Any, BinaryIO, Callable
 
-from . import engine, gpus, headers, health, network, ping, wire
+from . import engine, gpus, headers, health, network, ping, units, wire
 from .wire import maybe, read_text
 
 VERSION = 1
@@ -74,6 +75,7 @@ class Probe:
             "health": lambda: health.read(self.errors),
             "libraries": lambda: self.each("libraries", lambda path: health.library(self.path(path))),
             "pings": self.pings,
+            "units": lambda: units.read(self.request["state"], self.errors),
         }
         document: dict[str, Any] = {"version": VERSION, "nonce": self.request["nonce"]}
         gpu: dict[str, Any] = {}
@@ -91,7 +93,7 @@ class Probe:
         only = self.request.get("sections")
         if only is not None:
             return section in only
-        optional = {"contents", "weights", "gpu", "state", "headers", "health", "libraries", "pings"}
+        optional = {"contents", "weights", "gpu", "state", "headers", "health", "libraries", "pings", "units"}
         return section not in optional or bool(self.request.get(section))
 
     def read(self, name: str, section: Callable[[], Json], document: dict[str, Any]) -> None:

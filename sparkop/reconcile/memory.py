@@ -11,6 +11,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.guard import guard_name
+from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, heartbeat, silence
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
@@ -69,6 +70,7 @@ def read_memory(
             "cluster": spec.name,
             "state": state_directory(spec, node),
             "containers": [guard_name(spec.name)],
+            "units": True,
         }
         try:
             return memory_of(
@@ -110,14 +112,15 @@ def _blank(spec: ClusterSpec, node: str, reason: str) -> NodeMemory:
 
 
 def _guard(spec: ClusterSpec, document: Document) -> str:
-    if document.docker is None:
+    if document.docker is None and not document.units:
         return "unknown"
-    found = document.container(guard_name(spec.name))
-    if found is None:
+    found = [guard for guard, _ in ours(document, spec.name, ROLE_GUARD)]
+    if not found:
         return "missing" if spec.memory.guard.enabled else "off"
-    if not found.running:
-        return found.state
-    return "silent" if silence(found, document) > SILENT else "guarding"
+    running = next((guard for guard in found if guard.running), None)
+    if running is None:
+        return found[0].state
+    return "silent" if silence(running, document) > SILENT else "guarding"
 
 
 def _containers(found: Any) -> tuple[ContainerMemory, ...]:

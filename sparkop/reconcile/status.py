@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparkop.engines.common import has_key
 from sparkop.engines.paths import expand, key_path
-from sparkop.hosts.document import Document
+from sparkop.hosts.document import Document, Unit
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
@@ -189,7 +189,8 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
     elif not found:
         state = "missing"
     else:
-        state = state_text(found[0][0])
+        guard = next((each for each, _ in found if each.running), found[0][0])
+        state = state_text(guard) + (f" (unit, {guard.kept})" if isinstance(guard, Unit) else "")
     return GuardStatus(
         state=state,
         floor=int(reading.desired.spec.memory.guard.action_floor),

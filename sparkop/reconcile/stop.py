@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkop.errors import LeaseHeldError
 from sparkop.hosts.base import Host
@@ -17,6 +17,7 @@ from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import Group, found_ranks
 from sparkop.resources.intent import intent_in
 from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.memguard import removal_of
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.rank import removals_of, waiting_for
 from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
@@ -56,16 +57,12 @@ def plan_stop(reading: Reading, by: str, at: float) -> Plan:
     removals = removals_of(desired, group, CAUSE, marked)
     ranks_gone = [operation.key for operation in removals]
     guards = [
-        Operation(
-            Action.REMOVE,
-            name,
-            f"memguard/{container.name}",
-            CAUSE,
+        replace(
+            removal_of("", name, guard, CAUSE),
             needs=(*marked, *(o.key for o in removals if o.node == name)),
-            parameters={"name": container.name},
         )
         for name in nodes
-        for container, _ in ours(observed.documents[name], desired.spec.name, ROLE_GUARD)
+        for guard, _ in ours(observed.documents[name], desired.spec.name, ROLE_GUARD)
     ]
     waits = [waiting_for(nodes, ranks_gone, nodes[0])] if removals else []
     return Plan((*marks, *removals, *guards, *waits), unknown=tuple(observed.unknown.values()))
@@ -143,4 +140,6 @@ def unanswered(reading: Reading) -> dict[str, str]:
     for name, document in reading.observed.documents.items():
         if document.docker is None:
             found[name] = document.error("docker") or "the Docker engine did not answer"
+        elif document.units is None:
+            found[name] = document.error("units") or "its units could not be read"
     return found

@@ -12,7 +12,7 @@ from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import FabricSelection, Rail, joined_everywhere, rails, select_fabric
-from sparkop.resources.guard import guard_container
+from sparkop.resources.guard import desired_guard
 from sparkop.resources.kept import kept, notes, wishes
 from sparkop.resources.labels import (
     EPOCH,
@@ -190,7 +190,7 @@ def _node(
         weights=weights,
         facts=None if unread else _facts(spec, engine, node, document, outside, ends),
         unread=unread,
-        guard=guard_container(spec, state, weights),
+        guard=desired_guard(spec, state, weights),
     )
 
 

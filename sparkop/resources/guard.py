@@ -1,4 +1,4 @@
-"""The container of the memory guard, as it should be on a node. Pure; ``memguard`` is the resource."""
+"""The memory guard as it should be on a node: a container or a unit. Pure; ``memguard`` is the resource."""
 
 from __future__ import annotations
 
@@ -33,14 +33,33 @@ def guard_name(cluster: str) -> str:
     return f"{cluster}-memguard"
 
 
-def guard_container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec | None:
+def desired_guard(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec | None:
     """The guard of a node, labelled; None when the spec wants none. ``state``, ``weights``: absolute folders.
 
-    It runs from the engine's image (which is there anyway and has Python). What it is given, and why:
+    As a unit it has no image: the entrypoint's first word is its program, run by the node's own Python.
+    """
+    if not spec.memory.guard.enabled:
+        return None
+    made = (
+        _unit(spec, state, weights) if spec.memory.guard.run == "unit" else _container(spec, state, weights)
+    )
+    labels = common(spec.name, ROLE_GUARD, hash_of(made), text_of(made), desired_hash(spec))
+    return replace(made, labels=labels)
+
+
+def unit_name(spec: ClusterSpec, guard: ContainerSpec) -> str:
+    """Another unit has another name, so that the new one runs before the old one is taken away."""
+    return f"{guard_name(spec.name)}-{hash_of(guard).partition(':')[2][:12]}"
+
+
+def _container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec:
+    """It runs from the engine's image (which is there anyway and has Python). What it is given, and why:
 
     * the host's pid namespace: it holds process 1 of each rank by a pidfd, and kills without Docker
     * IPC_LOCK and no memlock limit: none of its pages is ever waited for
     * SYS_NICE: realtime priority, so that it looks on time also when every core is busy
+    * no AppArmor profile: Docker's own lets a container signal only those of the same profile, and a
+      privileged rank has none (moby/profiles, apparmor/template.go: ``signal (send,receive) peer=`` itself)
     * an OOM score of -900: the kernel's own killer takes others first
     * Docker's socket: to know which containers are ranks, and to kill where the kernel does not let it
     * the checkpoint, read-only: to give its page cache back while a rank loads
@@ -48,27 +67,13 @@ def guard_container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpe
 
     Docker starts it again after a reboot and after its own failures, before anyone asks for ranks.
     """
-    guard = spec.memory.guard
-    if not guard.enabled:
-        return None
     file = program_file()
-    container = ContainerSpec(
+    return ContainerSpec(
         name=guard_name(spec.name),
         image=image_reference(spec),
         labels={},
         entrypoint=("python3", "-I", "-S", "-u", f"/sparkop/{file}"),
-        arguments=(
-            "--cluster",
-            spec.name,
-            "--floor",
-            str(int(guard.action_floor)),
-            "--hard-floor",
-            str(int(guard.hard_floor)),
-            "--soft-floor",
-            str(int(guard.soft_floor)),
-            "--interval",
-            f"{float(guard.interval):g}",
-        ),
+        arguments=_arguments(spec),
         mounts=(
             Mount(f"{state}/{file}", f"/sparkop/{file}", read_only=True),
             Mount(state, "/state"),
@@ -83,7 +88,33 @@ def guard_container(spec: ClusterSpec, state: str, weights: str) -> ContainerSpe
             restart="always",
             read_only_root=True,
             oom_score_adj=-900,
+            security=("apparmor=unconfined",),
         ),
     )
-    labels = common(spec.name, ROLE_GUARD, hash_of(container), text_of(container), desired_hash(spec))
-    return replace(container, labels=labels)
+
+
+def _unit(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec:
+    """The same program with the node's own paths."""
+    return ContainerSpec(
+        name=guard_name(spec.name),
+        image="",
+        labels={},
+        entrypoint=(f"{state}/{program_file()}",),
+        arguments=(*_arguments(spec), "--state", state, "--weights", weights),
+    )
+
+
+def _arguments(spec: ClusterSpec) -> tuple[str, ...]:
+    guard = spec.memory.guard
+    return (
+        "--cluster",
+        spec.name,
+        "--floor",
+        str(int(guard.action_floor)),
+        "--hard-floor",
+        str(int(guard.hard_floor)),
+        "--soft-floor",
+        str(int(guard.soft_floor)),
+        "--interval",
+        f"{float(guard.interval):g}",
+    )

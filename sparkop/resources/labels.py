@@ -64,9 +64,10 @@ def stamp_of(labels: Mapping[str, str]) -> Stamp | None:
 
 
 def ours(document: Document, cluster: str, role: str) -> list[tuple[Container, Stamp]]:
-    """The containers of a cluster and role on a node, by name."""
-    found = []
-    for container in document.docker.containers if document.docker else ():
+    """The containers and units of a cluster and role on a node, by name."""
+    found: list[tuple[Container, Stamp]] = []
+    containers = document.docker.containers if document.docker else ()
+    for container in (*containers, *(document.units or ())):
         stamp = stamp_of(container.labels)
         if stamp is not None and stamp.cluster == cluster and stamp.role == role:
             found.append((container, stamp))

@@ -1,21 +1,22 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The memory guard of every node: its container, running, with the asked floor (row A12)."""
+"""The memory guard of every node: its container or unit, running, with the asked floor (row A12)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Container, Document
+from sparkop.hosts.document import Container, Document, Unit
 from sparkop.resources import memory_gate
 from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_seconds, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
-from sparkop.resources.guard import guard_name
-from sparkop.resources.labels import ROLE_GUARD, Stamp, ours
+from sparkop.resources.guard import guard_name, unit_name
+from sparkop.resources.labels import HASH, ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown
 from sparkop.resources.stamped import changed_field, same
@@ -31,7 +32,8 @@ SILENT = 60.0
 
 
 class MemoryGuard:
-    """Replaced as remove and start, without touching the ranks."""
+    """Replaced without touching the ranks: the new one is started first, where the old one's name allows it;
+    it waits for the old one's end, and guards in the same moment."""
 
     kind = KIND
 
@@ -39,7 +41,8 @@ class MemoryGuard:
         return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {"labels": [f"sparkop.cluster={spec.name}"], "containers": [guard_name(spec.name)]}
+        labels = [f"sparkop.cluster={spec.name}"]
+        return {"labels": labels, "containers": [guard_name(spec.name)], "units": True}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
@@ -48,53 +51,87 @@ class MemoryGuard:
         warnings: list[str] = []
         for node in desired.nodes.values():
             document = observed.documents[node.name]
-            if document.docker is None:
-                unknown.append(unread(document, "docker", node.name, KIND))
-            else:
-                operations += _node(desired.spec.name, node, document)
-                refused = memory_gate.closed(desired, node.name, document)
-                blockers += [refused] if refused else []
-                blocks = heartbeat(document).get("large_blocks")
-                warning = memory_gate.fragmented(desired, node.name, document, blocks)
-                warnings += [warning] if warning else []
+            missing = next((each for each in ("docker", "units") if getattr(document, each) is None), None)
+            if missing is not None:
+                unknown.append(unread(document, missing, node.name, KIND))
+                continue
+            operations += _node(desired.spec, node, document)
+            refused = memory_gate.closed(desired, node.name, document)
+            blockers += [refused] if refused else []
+            blocks = heartbeat(document).get("large_blocks")
+            told = (memory_gate.fragmented(desired, node.name, document, blocks), _mortal(node, document))
+            warnings += [warning for warning in told if warning]
         return Difference(tuple(operations), tuple(blockers), tuple(unknown), tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
-        containers, fence = context.host(operation.node).containers, context.fence(operation.node)
+        host, fence = context.host(operation.node), context.fence(operation.node)
         if operation.action is Action.REMOVE:
-            containers.remove(str(operation.parameters["name"]), fence, grace=GRACE)
+            name = str(operation.parameters["name"])
+            if operation.parameters.get("unit"):
+                host.act("unit.remove", {"name": name, "grace": GRACE}, fence)
+            else:
+                host.containers.remove(name, fence, grace=GRACE)
             return
+        spec = context.desired.spec
         guard = context.desired.nodes[operation.node].guard
         assert guard is not None  # planned only where one is wanted
         ensure_directory(context, operation.node, context.desired.nodes[operation.node].weights)
-        containers.run(guard, fence)
+        if spec.memory.guard.run == "unit":
+            argv = [*(guard.entrypoint or ()), *guard.arguments]
+            wanted = {"name": unit_name(spec, guard), "labels": dict(guard.labels), "argv": argv}
+            host.act("unit.start", wanted, fence)
+        else:
+            host.containers.run(guard, fence)
 
 
-def _node(cluster: str, node: DesiredNode, document: Document) -> list[Operation]:
-    found = ours(document, cluster, ROLE_GUARD)
-    good = [c for c, stamp in found if _wrong(node, c, stamp, document) is None]
-    operations = []
-    for container, stamp in found:
+def _node(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Operation]:
+    found = ours(document, spec.name, ROLE_GUARD)
+    form = spec.memory.guard.run
+    causes = [(c, stamp, _wrong(node, form, c, stamp, document)) for c, stamp in found]
+    good = [c for c, _, cause in causes if cause is None]
+    name = _name(spec, node)
+    before: list[Operation] = []
+    after: list[Operation] = []
+    for container, stamp, cause in causes:
         if container in good[:1]:
             continue
-        cause = _wrong(node, container, stamp, document) or Cause("guards", str(len(good)), "1")
-        resource = KIND if container.name == guard_name(cluster) else f"{KIND}/{container.name}"
-        operations.append(
-            Operation(
-                Action.REMOVE,
-                node.name,
-                resource,
-                cause,
-                origin=_origin(node, stamp),
-                parameters={"name": container.name},
-            )
-        )
-    if node.guard is not None and not good:
-        cause = operations[-1].cause if operations else Cause("guard", "missing", "running")
-        needs = tuple(o.key for o in operations)
-        origin = operations[-1].origin if operations else None
-        operations.append(Operation(Action.START, node.name, KIND, cause, needs=needs, origin=origin))
-    return operations
+        removal = removal_of(spec.name, node.name, container, cause or Cause("guards", str(len(good)), "1"))
+        in_the_way = good or node.guard is None or container.name == name
+        (before if in_the_way else after).append(replace(removal, origin=_origin(node, stamp)))
+    if node.guard is None or good:
+        return before
+    first = next(iter([*before, *after]), None)
+    cause = first.cause if first else Cause("guard", "missing", "running")
+    needs = tuple(o.key for o in before)
+    start = Operation(
+        Action.START, node.name, KIND, cause, needs=needs, origin=first.origin if first else None
+    )
+    return [*before, start, *(replace(o, needs=(start.key,)) for o in after)]
+
+
+def removal_of(cluster: str, node: str, guard: Container, cause: Cause) -> Operation:
+    """Takes one guard away, whichever form it has."""
+    resource = KIND if guard.name == guard_name(cluster) else f"{KIND}/{guard.name}"
+    unit = {"unit": True} if isinstance(guard, Unit) else {}
+    return Operation(Action.REMOVE, node, resource, cause, parameters={"name": guard.name, **unit})
+
+
+def _name(spec: ClusterSpec, node: DesiredNode) -> str:
+    if node.guard is None or spec.memory.guard.run == "container":
+        return guard_name(spec.name)
+    return unit_name(spec, node.guard)
+
+
+def _mortal(node: DesiredNode, document: Document) -> str | None:
+    """A unit that nobody starts after a reboot."""
+    for unit in document.units or ():
+        if node.guard is None or unit.boots or not same(node.guard, unit.labels.get(HASH, "")):
+            continue
+        told = f"{node.name}: the memory guard does not come back after a reboot by itself"
+        if unit.kept == "detached" or document.machine is None:
+            return f"{told} (no systemd here): run sparkop apply then, or sparkop watch"
+        return f"{told}: sudo loginctl enable-linger {document.machine.user}"
+    return None
 
 
 def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
@@ -106,10 +143,15 @@ def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
     return Origin.DRIFT
 
 
-def _wrong(node: DesiredNode, container: Container, stamp: Stamp, document: Document) -> Cause | None:
+def _wrong(
+    node: DesiredNode, form: str, container: Container, stamp: Stamp, document: Document
+) -> Cause | None:
     """Why this guard has to go; None when it is as desired."""
     if node.guard is None:
         return Cause("guard", "running", "none: memory.guard.enabled is false")
+    found = "unit" if isinstance(container, Unit) else "container"
+    if found != form:
+        return Cause("guard.run", found, form)
     if not same(node.guard, stamp.hash):
         changed = changed_field(stamp.desired, node.guard.labels["sparkop.desired"])
         return (
@@ -131,10 +173,17 @@ def heartbeat(document: Document) -> Mapping[str, Any]:
     return beat if isinstance(beat, dict) else {}
 
 
-def silence(container: Container, document: Document) -> float:
-    """Seconds since the guard last read memory, or since its start; 0 when it has no heartbeat yet."""
-    at = heartbeat(document).get("at")
-    since = age(container, document)
-    if not isinstance(at, int | float) or document.machine is None or since is None:
+def silence(guard: Container, document: Document) -> float:
+    """Seconds since the guard last read memory, or since its start; 0 when it has no heartbeat yet.
+
+    By the time since the node's boot, as its clock may be set at any moment; a heartbeat from before the boot
+    says nothing of this guard.
+    """
+    beat, machine = heartbeat(document), document.machine
+    since = age(guard, document)
+    if machine is None or since is None:
         return 0.0
-    return min(document.machine.time_s - at, since)
+    up, at = beat.get("up"), beat.get("at")
+    if isinstance(up, int | float):
+        return min(machine.uptime_s - up, since) if up <= machine.uptime_s + SILENT else since
+    return min(machine.time_s - at, since) if isinstance(at, int | float) else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from sparkop.spec.base import SpecModel, about, refusal
@@ -12,6 +14,11 @@ class MemoryGuardSpec(SpecModel):
     """Kills the ranks of a node before its memory ends: at zero the node stops answering instead."""
 
     enabled: bool = Field(default=True, description="Whether the guard runs on every node.")
+    run: Literal["container", "unit"] = Field(
+        default="container",
+        description="container: from the engine's image, by Docker. unit: a process of the node itself, by "
+        "systemd where it runs; needs no image, and as any user but root only Docker can kill for it.",
+    )
     action_floor: ByteSize = Field(
         default=ByteSize(1 << 30),
         description="The guard kills the ranks of the node when MemAvailable falls under this. When "

@@ -23,6 +23,7 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, World
 from sparkop.lab.lab import Lab
+from sparkop.resources.guard import program
 from tests.labkit import busybox
 
 IMAGE = "registry.lab:5000/test/busybox"
@@ -454,6 +455,31 @@ class TestContainers:
         docker = engine.look(images=[tag]).docker
         assert docker is not None
         assert docker.images[tag] is None
+
+    def test_a_unit_is_started_once_found_again_and_removed(self, engine: Node, name: str) -> None:
+        engine.take()
+        folder = engine.fence.directory
+        home = engine.look().machine
+        assert home is not None
+        folder = folder.replace("~", home.home)
+        _put(engine, "memguard.pyz", program())
+        floors = ["--floor", "2", "--hard-floor", "1", "--soft-floor", "2"]
+        argv = [f"{folder}/memguard.pyz", "--cluster", name, *floors, "--state", folder, "--weights", folder]
+        wanted = {"name": name, "labels": {"sparkop.cluster": name}, "argv": argv}
+        assert engine.look(units=True).units == ()
+        assert engine.host.act("unit.start", wanted, engine.fence)["changed"]
+        assert not engine.host.act("unit.start", wanted, engine.fence)["changed"]
+        [found] = engine.look(units=True).units or ()
+        assert (found.name, found.running, found.labels) == (name, True, {"sparkop.cluster": name})
+        engine.other.act("lease.acquire", {"force": True}, engine.rival())
+        for action in ("unit.remove", "unit.start"):
+            with pytest.raises(LeaseHeldError):
+                engine.host.act(action, wanted, engine.fence)
+        engine.host.act("lease.acquire", {"force": True}, replace(engine.fence, epoch=3))
+        fence = replace(engine.fence, epoch=3)
+        assert engine.host.act("unit.remove", {"name": name, "grace": 2}, fence)["changed"]
+        assert not engine.host.act("unit.remove", {"name": name}, fence)["changed"]
+        assert engine.look(units=True).units == ()
 
     def test_logs(self, engine: Node, name: str) -> None:
         engine.take()

@@ -38,6 +38,7 @@ def test_everything_that_is_set_is_asked_for() -> None:
             init=True,
             read_only_root=True,
             oom_score_adj=-900,
+            security=("apparmor=unconfined",),
         ),
     )
     assert create_body(spec) == {
@@ -57,6 +58,7 @@ def test_everything_that_is_set_is_asked_for() -> None:
             "Init": True,
             "ReadonlyRootfs": True,
             "OomScoreAdj": -900,
+            "SecurityOpt": ["apparmor=unconfined"],
             "CapAdd": ["IPC_LOCK"],
             "RestartPolicy": {"Name": "unless-stopped"},
             "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],

@@ -279,6 +279,7 @@ class Cluster:
         return {
             name: {
                 "containers": {c.spec.name: _shape(c) for c in node.containers.values()},
+                "units": {unit: made.state for unit, made in sorted(node.units.items())},
                 "images": sorted(node.images),
                 "weights": {path: facts["verified"] for path, facts in sorted(node.checkpoint.items())},
                 "files": {

@@ -36,6 +36,13 @@ def with_an_edited_spec() -> Cluster:
     return cluster
 
 
+def with_the_guard_as_a_unit() -> Cluster:
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.spec = spec_of(memory={"kvCache": "64 MiB", "guard": {"run": "unit"}})
+    return cluster
+
+
 def serving() -> Cluster:
     cluster = Cluster.make()
     cluster.apply()
@@ -43,7 +50,7 @@ def serving() -> Cluster:
 
 
 Starts = Callable[[], Cluster]
-APPLIES: tuple[Starts, ...] = (fresh, with_a_dead_rank, with_an_edited_spec)
+APPLIES: tuple[Starts, ...] = (fresh, with_a_dead_rank, with_an_edited_spec, with_the_guard_as_a_unit)
 
 
 @cache

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from sparkop.hosts.base import ContainerSpec
-from sparkop.hosts.simulated_node import Answer, SimulatedNode
+from sparkop.hosts.simulated_node import Answer, SimulatedNode, SimulatedUnit
 from sparkop.reconcile.memory import memory_of, read_memory
 from sparkop.reconcile.status import GuardStatus, status_of
 from sparkop.resources import memory_gate
-from sparkop.resources.guard import guard_container, program, program_file
+from sparkop.resources.guard import desired_guard, program, program_file
 from sparkop.views.quantities import sparkline
 from tests.reconcile.simulation import Cluster, spec_of
 
@@ -29,7 +29,7 @@ def put(node: SimulatedNode, name: str, document: dict[str, Any]) -> None:
 
 
 def guard_of(cluster: Cluster) -> ContainerSpec:
-    found = guard_container(cluster.spec, STATE, "/w")
+    found = desired_guard(cluster.spec, STATE, "/w")
     assert found is not None
     return found
 
@@ -46,6 +46,7 @@ def test_the_guard_gets_what_it_needs_and_no_more() -> None:
     assert options.capabilities == ("IPC_LOCK", "SYS_NICE")
     assert options.ulimits == {"memlock": -1}
     assert options.read_only_root
+    assert options.security == ("apparmor=unconfined",), "Docker's profile keeps it from privileged ranks"
     assert (options.privileged, options.gpus, options.devices) == (False, False, ())
     mounts = {m.target: m.read_only for m in guard_of(serving()).mounts}
     assert mounts["/weights"] is True
@@ -82,6 +83,158 @@ def test_a_guard_that_stopped_reading_is_replaced() -> None:
     put(node, "memguard.json", {"at": cluster.clock.now - 90})
     assert operations(cluster) == ["remove memguard@spark-2", "start memguard@spark-2"]
     assert cluster.plan().operations[0].cause.observed == "silent for 90 s"
+
+
+UNIT = {"kvCache": "64 MiB", "guard": {"run": "unit"}}
+
+
+def as_unit() -> Cluster:
+    cluster = Cluster.make(spec_of(2, memory=UNIT))
+    cluster.apply()
+    return cluster
+
+
+def guards(node: SimulatedNode) -> list[str]:
+    """The forms of the guards that run there."""
+    containers = [c for c in node.containers.values() if c.spec.labels["sparkop.role"] == "memguard"]
+    running = ["container"] * sum(c.running for c in containers)
+    return running + ["unit"] * sum(unit.state == "running" for unit in node.units.values())
+
+
+def watched(cluster: Cluster) -> list[list[list[str]]]:
+    """The guards of all nodes after each write from now on."""
+    seen: list[list[list[str]]] = []
+    effect = cluster.world.effect
+
+    def looked(*arguments: Any, **options: Any) -> dict[str, Any]:
+        result = effect(*arguments, **options)
+        seen.append([guards(node) for node in cluster.world.nodes.values()])
+        return result
+
+    cluster.world.effect = looked  # type: ignore[method-assign]
+    return seen
+
+
+def test_a_unit_is_the_same_program_with_the_nodes_own_paths() -> None:
+    """No image, no Docker; systemd or nobody starts it."""
+    cluster = as_unit()
+    node = cluster.node("spark-1")
+    [(name, unit)] = node.units.items()
+    assert name.startswith("test-memguard-")
+    assert unit.argv[0] == f"{STATE}/{program_file()}"
+    assert unit.argv[1:] == [
+        *("--cluster", "test", "--floor", str(GIB), "--hard-floor", str(512 * MIB)),
+        *("--soft-floor", str(10 * GIB), "--interval", "1"),
+        *("--state", STATE, "--weights", "/home/spark/models/model"),
+    ]
+    assert unit.labels["sparkop.role"] == "memguard"
+    assert guards(node) == ["unit"]
+    assert operations(cluster) == []
+    assert cluster.plan().warnings == ()
+
+
+def test_container_and_unit_change_places_without_a_moment_without_a_guard() -> None:
+    """The new one runs before the old one is taken away, on every node; the ranks serve on."""
+    cluster = serving()
+    ranks = [cluster.rank(number)[1].id for number in (0, 1)]
+    for form, memory in (("unit", UNIT), ("container", {"kvCache": "64 MiB"}), ("unit", UNIT)):
+        cluster.spec = spec_of(2, memory=memory)
+        told = [
+            f"{o.cause.field}: {o.cause.observed} -> {o.cause.desired}" for o in cluster.plan().operations
+        ]
+        assert any(line.startswith("guard.run: ") for line in told)
+        seen = watched(cluster)
+        cluster.apply()
+        assert all(each for moment in seen for each in moment)
+        assert [guards(node) for node in cluster.world.nodes.values()] == [[form], [form]]
+        assert operations(cluster) == []
+    assert [cluster.rank(number)[1].id for number in (0, 1)] == ranks
+
+
+def test_a_unit_with_other_floors_is_replaced_by_the_new_one_first() -> None:
+    """Its name has the hash of what it is."""
+    cluster = as_unit()
+    before = set(cluster.node("spark-1").units)
+    cluster.spec = spec_of(2, memory={**UNIT, "guard": {"run": "unit", "actionFloor": "2 GiB"}})
+    assert cluster.plan().operations[0].cause.field == "guard --floor"
+    seen = watched(cluster)
+    cluster.apply()
+    assert all(each for moment in seen for each in moment)
+    assert set(cluster.node("spark-1").units).isdisjoint(before)
+    assert [guards(node) for node in cluster.world.nodes.values()] == [["unit"], ["unit"]]
+
+
+def test_a_unit_that_died_or_is_paused_or_there_twice_is_mended() -> None:
+    """As with a container."""
+    cluster = as_unit()
+    node = cluster.node("spark-2")
+    [name] = node.units
+    for state in ("exited", "paused"):
+        node.units[name].state = state
+        assert cluster.plan().operations[0].cause.observed == state
+        cluster.apply()
+        assert guards(node) == ["unit"]
+        assert operations(cluster) == []
+    node.units["test-memguard-of-old"] = SimulatedUnit(dict(node.units[name].labels), [])
+    assert operations(cluster) == ["remove memguard/test-memguard-of-old@spark-2"]
+    cluster.apply()
+    assert list(node.units) == [name]
+
+
+def test_a_unit_is_removed_by_stop_and_when_no_guard_is_wanted() -> None:
+    """Nothing is left that starts itself at the next boot."""
+    cluster = as_unit()
+    cluster.spec = spec_of(2, memory={"kvCache": "64 MiB", "guard": {"enabled": False}})
+    cluster.apply()
+    assert [node.units for node in cluster.world.nodes.values()] == [{}, {}]
+    cluster = as_unit()
+    cluster.stop()
+    assert [node.units for node in cluster.world.nodes.values()] == [{}, {}]
+
+
+def test_a_unit_that_nobody_starts_after_a_reboot_is_told() -> None:
+    """A node without systemd, or a user who does not linger; after a reboot it is dead, and mended."""
+    cluster = as_unit()
+    [unit] = cluster.node("spark-1").units.values()
+    for kept, remedy in (("detached", "sparkop watch"), ("systemd --user", "enable-linger spark")):
+        unit.kept = kept
+        [told] = cluster.plan().warnings
+        assert told.startswith("spark-1: the memory guard does not come back after a reboot")
+        assert remedy in told
+    cluster.node("spark-1").reboot()
+    assert guards(cluster.node("spark-1")) == []
+    cluster.apply()
+    assert guards(cluster.node("spark-1")) == ["unit"]
+
+
+def test_units_that_can_not_be_read_are_unknown() -> None:
+    """Unknown is never absent: nothing is started beside what may be there."""
+    cluster = as_unit()
+    cluster.node("spark-2").errors["units"] = "PermissionError"
+    plan = cluster.plan()
+    assert [(u.node, u.resource) for u in plan.unknown] == [("spark-2", "memguard")]
+    assert plan.operations == ()
+
+
+def test_status_and_memory_know_a_unit() -> None:
+    """And who keeps it."""
+    cluster = as_unit()
+    found = status_of(cluster.observe(), cluster.plan()).nodes[0].guard
+    assert found is not None
+    assert found.state == "running (unit, systemd)"
+    assert [each.guard for each in read_memory(cluster.spec, cluster.hosts())] == ["guarding", "guarding"]
+
+
+def test_a_clock_that_is_set_makes_no_guard_silent() -> None:
+    """The heartbeat has the time since the boot as well, and that never jumps."""
+    cluster = serving()
+    cluster.clock.now += 300
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now - 86400, "up": 995.0})
+    assert operations(cluster) == []
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now + 86400, "up": 900.0})
+    assert operations(cluster) == ["remove memguard@spark-2", "start memguard@spark-2"]
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now, "up": 1e6})
+    assert cluster.plan().operations[0].cause.observed == "silent for 5 min", "of an earlier boot"
 
 
 def trip(cluster: Cluster, **more: Any) -> None:

@@ -68,6 +68,8 @@ class Guard:
         self.beat = -1.0
         self.looked_at = 0.0
         """When memory was read last, seconds since 1970; the heartbeat tells it."""
+        self.looked_up = 0.0
+        """The same since the boot: its clock is never set."""
         self.lowest = 1 << 62
         self._ring = array("q", [0] * SAMPLES)
         self._count = 0
@@ -83,6 +85,7 @@ class Guard:
         memory = self.read()
         rate = (self.last.available - memory.available) / (now - self.beat) if now > self.beat >= 0 else 0.0
         self.last, self.beat, self.looked_at = memory, now, time.time()
+        self.looked_up = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.lowest = min(self.lowest, memory.available)
         self._keep(memory.available, now)
         self._set_phase(memory.available, now)

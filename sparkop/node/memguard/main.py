@@ -18,38 +18,39 @@ from .guard import Floors, Guard
 from .watcher import Releaser, Watcher
 
 MCL_CURRENT, MCL_FUTURE = 1, 2
+SPARED = -900
+"""OOM score."""
 STACK = 256 << 10
 """Bytes of a thread's stack: all of it is locked."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Guards until it is ended. Returns only when it can't read memory at all."""
+    """Guards until it is ended.
+
+    What takes time comes before the lock: who waits for another guard's end takes over in that moment.
+    """
     asked = arguments(argv)
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+    spare_me()
     log = record.Log(asked.state)
-    held = record.lock(asked.state)
-    if held is None:
-        log.write("another guard guards %s here; waiting for its end" % asked.cluster)
-        while held is None:
-            time.sleep(1.0)
-            held = record.lock(asked.state)
-    drop_older(asked.state)
-    floors = Floors(asked.floor, asked.hard_floor, asked.soft_floor)
+    introduce(asked.identity, log)
     facts: dict[str, Any] = {"rehearsed_s": rehearsed(log)}  # before threads: it forks
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)  # of all threads: who holds the interpreter must go on
+    floors = Floors(asked.floor, asked.hard_floor, asked.soft_floor)
     trip = record.TripFile(asked.state)
-    try:
-        trip.prepare()
-    except OSError as error:
-        log.write("no room for the record of a trip: %s" % error)
     meminfo = reading.Meminfo(asked.meminfo)
     guard = Guard(floors, asked.interval, meminfo.read, trip.write)
     watcher = Watcher(asked.cluster, guard, engine.Docker(asked.docker, timeout=2.0), trip, asked.state)
     threading.stack_size(STACK)
     sys.setswitchinterval(0.0005)
+    held = alone(asked, log)
+    try:
+        trip.prepare()
+    except OSError as error:
+        log.write("no room for the record of a trip: %s" % error)
     trip.start()
-    guard.last = meminfo.read()
+    drop_older(asked.state)
     watcher.facts = facts
     watcher.look()
     watcher.start()
@@ -60,10 +61,40 @@ def main(argv: list[str] | None = None) -> int:
     gc.freeze()
     gc.disable()
     log.write(
-        "guarding %s: floor %d MiB, hard floor %d MiB, available %d MiB"
-        % (asked.cluster, asked.floor >> 20, asked.hard_floor >> 20, guard.last.available >> 20)
+        "guarding %s: floor %d MiB, hard floor %d MiB%s"
+        % (asked.cluster, asked.floor >> 20, asked.hard_floor >> 20, "" if held else ", without a lock")
     )
     return guard_for_ever(guard)
+
+
+def alone(asked: Any, log: record.Log) -> int | None:
+    """The lock; None when the disk has no place for it: two guards are better than none."""
+    try:
+        return record.lock(
+            asked.state,
+            lambda: log.write("another guard guards %s here; waiting for its end" % asked.cluster),
+        )
+    except OSError as error:
+        log.write("no lock: %s" % error)
+        return None
+
+
+def introduce(path: str | None, log: record.Log) -> None:
+    """As a unit: say which process this is."""
+    if path:
+        try:
+            record.write_identity(path)
+        except OSError as error:
+            log.write("who this is could not be written: %s" % error)
+
+
+def spare_me() -> None:
+    """The kernel's own killer takes others first, where we may ask for that."""
+    path = "/proc/self/oom_score_adj"
+    with contextlib.suppress(OSError, ValueError), open(path, "r+", encoding="ascii") as stream:
+        if int(stream.read()) > SPARED:
+            stream.seek(0)
+            stream.write(str(SPARED))
 
 
 def guard_for_ever(guard: Guard) -> int:
@@ -134,6 +165,7 @@ def arguments(argv: list[str] | None) -> Any:
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two readings at most")
     parser.add_argument("--state", default="/state", help="folder of records and log")
     parser.add_argument("--weights", default="/weights", help="folder of the checkpoint")
+    parser.add_argument("--identity", help="file that says which process this is: a unit's")
     parser.add_argument("--meminfo", default="/proc/meminfo")
     parser.add_argument("--docker", default=engine.DOCKER_SOCKET, help="path of Docker's socket")
     return parser.parse_args(argv)

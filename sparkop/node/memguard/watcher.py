@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -40,7 +41,9 @@ class Watcher:
         """What the start has found: whether memory is locked, how long a kill took."""
         self.retired: list[Rank] = []
         self.silent = False
-        self._looked = self._beat = -1e9
+        self.problem = ""
+        """Why the record of a trip could not be written."""
+        self._looked = self._beat = self._retried = -1e9
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="watcher", daemon=True).start()
@@ -48,11 +51,14 @@ class Watcher:
     def turn(self, now: float) -> None:
         """Records, log, ranks, heartbeat; only Docker can make it slow."""
         self._publish()
+        if now - self._retried >= record.RETRY_EVERY:
+            self._retried = now
+            self._retry()
         self._speak()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             self.look()
-        if now - self._beat >= BEAT_EVERY:
+        if now - self._beat >= BEAT_EVERY and self.guard.beat >= 0:
             self._beat = now
             self.heartbeat()
 
@@ -93,6 +99,7 @@ class Watcher:
         document = {
             "version": 1,
             "at": guard.looked_at,
+            "up": guard.looked_up,
             "phase": guard.phase,
             "available": guard.last.available,
             "free": guard.last.free,
@@ -137,11 +144,18 @@ class Watcher:
             if self.trip.problem:
                 raise OSError(self.trip.problem)
             self.trip.publish()
+            self.trip.prepare()
             self.guard.largest, _ = reading.processes({})
             self.trip.add({"after": self.guard.largest})
-            self.trip.prepare()
+            self.problem = ""
         except (OSError, ValueError) as error:
-            self.log.write("the record of the trip: %s" % error)
+            if str(error) != self.problem:
+                self.log.write("the record of the trip: %s; it is tried again" % error)
+            self.problem = str(error)
+
+    def _retry(self) -> None:
+        with contextlib.suppress(OSError):  # it was told the first time
+            self.trip.retry()
 
     def _speak(self) -> None:
         while True:
