@@ -75,7 +75,7 @@ class ContainerOptions:
     init: bool = False
     read_only_root: bool = False
     oom_score_adj: int | None = None
-    security: Sequence[str] = ()
+    security: Sequence[str] | None = None
     """``--security-opt`` of ``docker run``."""
 
 

@@ -177,7 +177,7 @@ def host_config(spec: ContainerSpec, options: ContainerOptions) -> dict[str, Any
         "Init": options.init or None,
         "ReadonlyRootfs": options.read_only_root or None,
         "OomScoreAdj": options.oom_score_adj,
-        "SecurityOpt": list(options.security) or None,
+        "SecurityOpt": list(options.security or ()) or None,
         "CapAdd": list(options.capabilities) or None,
         "RestartPolicy": {"Name": options.restart},
         "Ulimits": [

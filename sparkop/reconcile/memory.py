@@ -10,7 +10,6 @@ from sparkop.engines.paths import state_directory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
-from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, heartbeat, silence
 from sparkop.resources.threads import side_by_side
@@ -69,7 +68,7 @@ def read_memory(
         request = {
             "cluster": spec.name,
             "state": state_directory(spec, node),
-            "containers": [guard_name(spec.name)],
+            "labels": [f"sparkop.cluster={spec.name}"],
             "units": True,
         }
         try:

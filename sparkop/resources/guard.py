@@ -40,9 +40,7 @@ def desired_guard(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec 
     """
     if not spec.memory.guard.enabled:
         return None
-    made = (
-        _unit(spec, state, weights) if spec.memory.guard.run == "unit" else _container(spec, state, weights)
-    )
+    made = _unit(spec, state, weights) if spec.memory.guard.as_unit else _container(spec, state, weights)
     labels = common(spec.name, ROLE_GUARD, hash_of(made), text_of(made), desired_hash(spec))
     return replace(made, labels=labels)
 

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from sparkop.hosts.base import Json
+from sparkop.hosts.base import Host, Json
 from sparkop.hosts.document import Container, Document, Unit
 from sparkop.resources import memory_gate
 from sparkop.resources.acts import ensure_directory
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Clock, Context, Difference
 from sparkop.resources.compare import human_seconds, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
@@ -27,6 +27,10 @@ KIND = "memguard"
 GRACE = 3.0
 """Seconds that the guard gets to end by itself."""
 HEARTBEAT = "memguard.json"
+NEXT = "memguard.next.json"
+"""Written by a guard that is ready and waits for another one's end."""
+READY_WITHIN = 10.0
+"""Seconds after which the old guard is taken away all the same."""
 SILENT = 60.0
 """Seconds without a reading after which a guard that runs is taken for hung; it writes one each ten."""
 
@@ -65,48 +69,62 @@ class MemoryGuard:
 
     def perform(self, operation: Operation, context: Context) -> None:
         host, fence = context.host(operation.node), context.fence(operation.node)
+        name = str(operation.parameters["name"])
         if operation.action is Action.REMOVE:
-            name = str(operation.parameters["name"])
             if operation.parameters.get("unit"):
                 host.act("unit.remove", {"name": name, "grace": GRACE}, fence)
             else:
                 host.containers.remove(name, fence, grace=GRACE)
             return
-        spec = context.desired.spec
-        guard = context.desired.nodes[operation.node].guard
+        node = context.desired.nodes[operation.node]
+        guard = node.guard
         assert guard is not None  # planned only where one is wanted
-        ensure_directory(context, operation.node, context.desired.nodes[operation.node].weights)
-        if spec.memory.guard.run == "unit":
+        ensure_directory(context, operation.node, node.weights)
+        before = host.read_file(f"{node.state}/{NEXT}") if operation.parameters.get("relieves") else None
+        if context.desired.spec.memory.guard.as_unit:
             argv = [*(guard.entrypoint or ()), *guard.arguments]
-            wanted = {"name": unit_name(spec, guard), "labels": dict(guard.labels), "argv": argv}
-            host.act("unit.start", wanted, fence)
+            host.act("unit.start", {"name": name, "labels": dict(guard.labels), "argv": argv}, fence)
         else:
-            host.containers.run(guard, fence)
+            host.containers.run(replace(guard, name=name), fence)
+        if operation.parameters.get("relieves"):
+            _wait_ready(host, f"{node.state}/{NEXT}", before, context.clock)
+
+
+def _wait_ready(host: Host, path: str, before: bytes | None, clock: Clock) -> None:
+    """Until the new guard waits for nothing but the old one's end; the old one guards meanwhile."""
+    end = clock.monotonic() + READY_WITHIN
+    while host.read_file(path) == before and clock.monotonic() < end:
+        clock.sleep(0.2)
 
 
 def _node(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Operation]:
     found = ours(document, spec.name, ROLE_GUARD)
-    form = spec.memory.guard.run
-    causes = [(c, stamp, _wrong(node, form, c, stamp, document)) for c, stamp in found]
+    causes = [(c, stamp, _wrong(spec, node, c, stamp, document)) for c, stamp in found]
     good = [c for c, _, cause in causes if cause is None]
-    name = _name(spec, node)
-    before: list[Operation] = []
-    after: list[Operation] = []
+    useless: list[Operation] = []
+    relieved: list[Operation] = []
     for container, stamp, cause in causes:
         if container in good[:1]:
             continue
         removal = removal_of(spec.name, node.name, container, cause or Cause("guards", str(len(good)), "1"))
-        in_the_way = good or node.guard is None or container.name == name
-        (before if in_the_way else after).append(replace(removal, origin=_origin(node, stamp)))
+        still_guards = container.running and silence(container, document) <= SILENT
+        kind = relieved if still_guards and node.guard is not None and not good else useless
+        kind.append(replace(removal, origin=_origin(node, stamp)))
     if node.guard is None or good:
-        return before
-    first = next(iter([*before, *after]), None)
-    cause = first.cause if first else Cause("guard", "missing", "running")
-    needs = tuple(o.key for o in before)
+        return useless
+    first = next(iter([*useless, *relieved]), None)
+    taken = {o.parameters["name"] for o in relieved}
+    parameters = {"name": _name(spec, node, taken), **({"relieves": True} if relieved else {})}
     start = Operation(
-        Action.START, node.name, KIND, cause, needs=needs, origin=first.origin if first else None
+        Action.START,
+        node.name,
+        KIND,
+        first.cause if first else Cause("guard", "missing", "running"),
+        needs=tuple(o.key for o in useless),
+        parameters=parameters,
+        origin=first.origin if first else None,
     )
-    return [*before, start, *(replace(o, needs=(start.key,)) for o in after)]
+    return [*useless, start, *(replace(o, needs=(start.key,)) for o in relieved)]
 
 
 def removal_of(cluster: str, node: str, guard: Container, cause: Cause) -> Operation:
@@ -116,10 +134,12 @@ def removal_of(cluster: str, node: str, guard: Container, cause: Cause) -> Opera
     return Operation(Action.REMOVE, node, resource, cause, parameters={"name": guard.name, **unit})
 
 
-def _name(spec: ClusterSpec, node: DesiredNode) -> str:
-    if node.guard is None or spec.memory.guard.run == "container":
-        return guard_name(spec.name)
-    return unit_name(spec, node.guard)
+def _name(spec: ClusterSpec, node: DesiredNode, taken: Set[str]) -> str:
+    """Of the guard to start. A container that relieves another one can't have its name."""
+    name = guard_name(spec.name)
+    if node.guard is not None and spec.memory.guard.as_unit:
+        return unit_name(spec, node.guard)
+    return f"{name}-2" if name in taken else name
 
 
 def _mortal(node: DesiredNode, document: Document) -> str | None:
@@ -144,14 +164,14 @@ def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
 
 
 def _wrong(
-    node: DesiredNode, form: str, container: Container, stamp: Stamp, document: Document
+    spec: ClusterSpec, node: DesiredNode, container: Container, stamp: Stamp, document: Document
 ) -> Cause | None:
     """Why this guard has to go; None when it is as desired."""
     if node.guard is None:
         return Cause("guard", "running", "none: memory.guard.enabled is false")
-    found = "unit" if isinstance(container, Unit) else "container"
-    if found != form:
-        return Cause("guard.run", found, form)
+    if isinstance(container, Unit) != spec.memory.guard.as_unit:
+        forms = ("container", "unit")
+        return Cause("guard.run", *(forms if spec.memory.guard.as_unit else forms[::-1]))
     if not same(node.guard, stamp.hash):
         changed = changed_field(stamp.desired, node.guard.labels["sparkop.desired"])
         return (

@@ -14,10 +14,11 @@ class MemoryGuardSpec(SpecModel):
     """Kills the ranks of a node before its memory ends: at zero the node stops answering instead."""
 
     enabled: bool = Field(default=True, description="Whether the guard runs on every node.")
-    run: Literal["container", "unit"] = Field(
-        default="container",
+    run: Literal["container", "unit"] | None = Field(
+        default=None,
         description="container: from the engine's image, by Docker. unit: a process of the node itself, by "
         "systemd where it runs; needs no image, and as any user but root only Docker can kill for it.",
+        json_schema_extra=about(default="container"),
     )
     action_floor: ByteSize = Field(
         default=ByteSize(1 << 30),
@@ -38,6 +39,11 @@ class MemoryGuardSpec(SpecModel):
     interval: Duration = Field(
         default=Duration(1.0), description="Time between two readings.", json_schema_extra=about(unit="time")
     )
+
+    @property
+    def as_unit(self) -> bool:
+        """Whether it runs without a container."""
+        return self.run == "unit"
 
     @model_validator(mode="after")
     def _floors_in_order(self) -> MemoryGuardSpec:

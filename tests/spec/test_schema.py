@@ -80,5 +80,5 @@ def test_hover_text_has_the_facts() -> None:
 def test_no_private_keywords() -> None:
     """Editors warn of keywords that they do not know."""
     text = json.dumps(json_schema())
-    for word in ("defaultText", "valueText", '"flag"', '"recipe"', '"unit"', '"hint"', '"variable"'):
+    for word in ("defaultText", "valueText", '"flag"', '"recipe"', '"unit":', '"hint"', '"variable"'):
         assert word not in text, word

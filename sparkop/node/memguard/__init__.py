@@ -1,4 +1,5 @@
-"""Kills the ranks of this node before its memory ends. Runs in a container from the engine's image.
+"""Kills the ranks of this node before its memory ends. Runs in a container from the engine's image, or as
+a unit of the node (node/units.py).
 
 Stdlib-only, Python 3.9 or newer (pidfd). At zero available memory the machine stops answering, instead of
 the container ending; so the ranks are killed while something is left. One thread (`guard`) reads memory,
@@ -9,4 +10,5 @@ second one (`watcher`) asks Docker which ranks run, writes the log and the heart
 ``memguard.json``  the heartbeat, each ten seconds: phase, memory, floors, the last minutes
 ``memguard.log``   what happened, rotated
 ``memguard.lock``  held by the guard that guards; a second one waits
+``memguard.next.json``  written by a second one when it is ready
 """

@@ -69,11 +69,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def alone(asked: Any, log: record.Log) -> int | None:
     """The lock; None when the disk has no place for it: two guards are better than none."""
+
+    def wait() -> None:
+        log.write("another guard guards %s here; waiting for its end" % asked.cluster)
+        with contextlib.suppress(OSError):
+            record.write_next(asked.state)
+
     try:
-        return record.lock(
-            asked.state,
-            lambda: log.write("another guard guards %s here; waiting for its end" % asked.cluster),
-        )
+        return record.lock(asked.state, wait)
     except OSError as error:
         log.write("no lock: %s" % error)
         return None

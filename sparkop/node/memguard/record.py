@@ -196,6 +196,12 @@ def write_identity(path: str) -> None:
         os.close(descriptor)
 
 
+def write_next(state: str) -> None:
+    """Say that this guard is ready to relieve another one. Raises OSError."""
+    content = {"version": 1, "pid": os.getpid(), "up": time.clock_gettime(time.CLOCK_BOOTTIME)}
+    replace_synced(os.path.join(state, "memguard.next.json"), json.dumps(content).encode() + b"\n")
+
+
 def replace_synced(path: str, content: bytes) -> None:
     """Whole and on the disk. Raises OSError."""
     draft = path + ".draft"
