@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkop.reconcile.restrain import Asked
-    from sparkop.reconcile.watch import Say
+    from sparkop.reconcile.watch_say import Say
     from sparkop.spec.load import LoadedSpec
 
 
@@ -97,7 +97,11 @@ def _run(
     say("watching", cluster=loaded.spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
     with writable_nodes(loaded.spec) as hosts:
-        return Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm).run(changed)
+        watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm)
+        try:
+            return watch.run(changed)
+        finally:
+            watch.leave()
 
 
 def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:

@@ -324,6 +324,16 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LostGpu:
+    """What NVML says in a container."""
+
+    log: str | None = None
+    """The line of its log that says that the GPU is lost; None without one."""
+    exec: str | None = None
+    """``ok``, or what nvidia-smi in it said; None when it was not asked, or the image has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Weights:
     """The files of the checkpoint, by the ledger of verified files."""
 
@@ -376,6 +386,8 @@ class Document:
     units: tuple[Unit, ...] | None = None
     """Asked for only by ``units: true``."""
     gpu: Gpu | None = None
+    lost_gpus: Mapping[str, LostGpu] | None = None
+    """By container. Asked for only by name."""
     weights: Weights | None = None
     ports: Mapping[str, Port] | None = None
     health: Health | None = None

@@ -27,8 +27,8 @@ from sparkop.hosts.simulated_node import (
     sha256,
 )
 from sparkop.hosts.streams import Stream
+from sparkop.node import act, lease, wire
 from sparkop.node import engine as engine_facts
-from sparkop.node import lease, wire
 
 
 class SimulatedHost:
@@ -101,6 +101,7 @@ class SimulatedHost:
             "file.remove": self._file_remove,
             "directory.ensure": self._directory_ensure,
             "directory.remove": self._directory_remove,
+            "directory.prune": self._directory_prune,
             "key.ensure": self._key_ensure,
             "intent.write": self._intent_write,
             "history.append": self._history_append,
@@ -216,11 +217,25 @@ class SimulatedHost:
         self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
         return {"changed": True}
 
+    def _directory_prune(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        folder = self.node.path(arguments["path"], state) + "/"
+        numbers = sorted(
+            {int(path[len(folder) :].partition("/")[0].rpartition("-")[2]) for path in self.node.files
+             if path.startswith(folder)},
+            reverse=True,
+        )  # fmt: skip
+        old = tuple(f"-{number}/" for number in numbers[arguments["keep"] :])
+        gone = [p for p in self.node.files if p.startswith(folder) and any(each in p for each in old)]
+        for path in gone:
+            del self.node.files[path]
+        return {"changed": bool(gone)}
+
     def _logs_keep(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         container = self.node.containers.get(arguments["name"])
         if container is None:
             return {"bytes": 0}
         text = b"".join(line + b"\n" for line in container.log[-arguments.get("tail", 10000) :])
+        text = act.masked(text, dict(arguments))
         self._put(self.node.path(arguments["path"], state), text, 0o600)
         return {"bytes": len(text)}
 

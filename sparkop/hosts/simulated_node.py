@@ -131,6 +131,8 @@ class SimulatedNode:
     fabric: dict[str, Any] = field(default_factory=dict)
     """``devices`` and ``interfaces`` of the document; two healthy rails at first."""
     gpu: dict[str, Any] = field(default_factory=dict)
+    lost_gpus: dict[str, str] = field(default_factory=dict)
+    """Container -> the line of its log that says that its GPU is lost."""
     tools: dict[str, str | None] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     """Overrides of the document's ``machine``."""

@@ -17,6 +17,7 @@ lease.renew           (``lease``)
 lease.release         (``lease``)
 lease.check           (``lease``)
 lease.ask             ``info``: ask the holder to yield; needs no lease (``lease``)
+lease.watching        ``info``, ``over``: a watch lives, or ends; needs no lease (``lease``)
 file.write            ``path``, ``content`` (base64), ``mode`` (``changed``)
 file.remove           ``path`` (``changed``)
 directory.ensure      ``path``, ``mode`` (``changed``)
@@ -27,7 +28,11 @@ history.append        ``entry`` with an ``id``, ``limit`` (``changed``)
 container.run         ``name``, ``config``: the body of Docker's create (``id``, ``changed``)
 container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
-container.logs.keep   ``name``, ``path``, ``tail`` lines: kept owner-only (``bytes``)
+directory.prune       ``path``, ``keep``, ``most`` bytes: of its folders ``name-N`` those with the largest N
+                      stay (``changed``)
+container.logs.keep   ``name``, ``path``, ``tail`` lines, ``most`` bytes: the end of the log, owner-only; what
+                      the second group of one of ``masks`` (pairs of a pattern and whether case matters)
+                      matches is covered by ``mask`` unless it is one of ``harmless`` (``bytes``)
 image.remove          ``reference`` (``changed``)
 unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
 unit.remove           ``name``, ``grace`` in seconds (``changed``)
@@ -46,7 +51,6 @@ import re
 import secrets
 import shutil
 import stat
-import struct
 import sys
 import time
 from binascii import a2b_base64
@@ -58,6 +62,7 @@ from . import lease, unit_act, wire
 
 VERSION = 1
 MOST_LOG = 64 << 20
+"""Bytes of a log that are kept, at most."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -85,6 +90,7 @@ class Act:
             "file.remove": self.file_remove,
             "directory.ensure": self.directory_ensure,
             "directory.remove": self.directory_remove,
+            "directory.prune": self.directory_prune,
             "key.ensure": self.key_ensure,
             "intent.write": self.intent_write,
             "history.append": self.history_append,
@@ -153,6 +159,16 @@ class Act:
             return {"changed": False}
         shutil.rmtree(path)
         return {"changed": True}
+
+    def directory_prune(self) -> dict[str, Any]:
+        path, keep = self.path(), int(self.argument("keep"))
+        left, removed = int(self.argument("most")), False
+        for place, (_, folder) in enumerate(numbered(path)):
+            left -= size_of(folder)
+            if place >= keep or (left < 0 and place):  # the newest stays, whatever its size
+                shutil.rmtree(folder)
+                removed = True
+        return {"changed": removed}
 
     def key_ensure(self) -> dict[str, Any]:
         """Make the key once, and the file that hands it to the engine; the key itself is never answered."""
@@ -306,9 +322,10 @@ class Act:
         raw = self.engine.request(
             "GET", self.container_path("/logs?stdout=1&stderr=1&timestamps=1&tail=%d" % tail)
         )
-        text = raw if (found.get("Config") or {}).get("Tty") else b"".join(log_parts(raw))
-        put(self.path(), text[-MOST_LOG:], 0o600)
-        return {"bytes": min(len(text), MOST_LOG)}
+        text = raw if (found.get("Config") or {}).get("Tty") else b"".join(wire.log_parts(raw))
+        text = masked(text[-int(self.arguments.get("most", MOST_LOG)) :], self.arguments)
+        put(self.path(), text, 0o600)
+        return {"bytes": len(text)}
 
     def image_remove(self) -> dict[str, Any]:
         return {"changed": self.delete("/images/%s" % self.argument("reference"))}
@@ -357,12 +374,32 @@ class Act:
         return {"exit": done.returncode, "output": done.stdout.decode(), "said": said}
 
 
-def log_parts(raw: bytes) -> Iterator[bytes]:
-    """The payloads of a multiplexed log: 8 bytes of stream and length before each."""
-    while len(raw) >= 8:
-        size = struct.unpack_from(">I", raw, 4)[0]
-        yield raw[8 : 8 + size]
-        raw = raw[8 + size :]
+def masked(text: bytes, arguments: dict[str, Any]) -> bytes:
+    """The log with keys and tokens covered, as ``container.logs.keep`` is told to."""
+    harmless = {word.encode() for word in arguments.get("harmless") or ()}
+    cover = str(arguments.get("mask", "")).encode()
+
+    def replacement(found: re.Match[bytes]) -> bytes:
+        return found[0] if found[2].lower() in harmless else found[1] + cover
+
+    for pattern, exact in arguments.get("masks") or ():
+        text = re.sub(pattern.encode(), replacement, text, flags=0 if exact else re.IGNORECASE)
+    return text
+
+
+def numbered(folder: str) -> list[tuple[int, str]]:
+    """The folders ``name-N`` in a folder, the largest N first."""
+    found = []
+    for name in wire.listed(folder):
+        number, path = wire.number(name.rpartition("-")[2]), os.path.join(folder, name)
+        if number is not None and os.path.isdir(path) and not os.path.islink(path):
+            found.append((number, path))
+    return sorted(found, reverse=True)
+
+
+def size_of(folder: str) -> int:
+    """Bytes of the files directly in a folder."""
+    return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
 
 
 def key_of(path: str) -> str | None:

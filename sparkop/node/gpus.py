@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Iterable
 
+from . import wire
+
+LOST = re.compile(r"NVML[^\n]{0,40}Unknown Error|NVMLError_Unknown", re.IGNORECASE)
+"""What programs in a container say that has lost its GPU (after a reload of the service manager)."""
+LOG_LINES = 200
+MOST_ANSWER = 2000
 QUESTIONS = (
     "--query-gpu=name,driver_version,utilization.gpu,power.draw,temperature.gpu,clocks.gr",
     "--query-compute-apps=pid,process_name,used_memory",
@@ -64,3 +71,41 @@ def figure(text: str) -> float | None:
         return float(text.split()[0])
     except (ValueError, IndexError):
         return None
+
+
+def lost(names: Iterable[str], always: bool, timeout: float) -> dict[str, dict[str, Any]]:
+    """By container: the line of its log that says so (``log``), and what nvidia-smi in it says (``exec``).
+
+    nvidia-smi is asked only where the log gives a reason to, or ``always``: its start costs a second. None
+    for what says nothing: no such line; no such container or program. Raises OSError.
+    """
+    engine = wire.Engine(timeout=timeout)
+    found = {}
+    for name in names:
+        path = "/containers/%s" % name
+        try:
+            lines = engine.request("GET", path + "/logs?stdout=1&stderr=1&tail=%d" % LOG_LINES)
+            said = next((line for line in wire.log_text(lines).splitlines() if LOST.search(line)), None)
+            answer = ask_inside(engine, path) if said or always else None
+        except wire.EngineError as error:
+            if error.status not in (404, 409):  # gone, or it does not run
+                raise
+            continue
+        found[name] = {"log": said and said.strip()[:300], "exec": answer}
+    return found
+
+
+def ask_inside(engine: wire.Engine, path: str) -> str | None:
+    """``ok``, or what nvidia-smi said instead; None when the image has none."""
+    asked = {"AttachStdout": True, "AttachStderr": True, "Tty": True, "Cmd": ["nvidia-smi", "-L"]}
+    identity = engine.json("POST", path + "/exec", asked)["Id"]
+    try:
+        said = engine.request("POST", "/exec/%s/start" % identity, {"Detach": False, "Tty": True})
+    except wire.EngineError as error:
+        if error.status in (400, 500):  # no such program
+            return None
+        raise
+    code = engine.json("GET", "/exec/%s/json" % identity)["ExitCode"]
+    if code in (126, 127):
+        return None
+    return "ok" if code == 0 else said.decode("utf-8", "replace").strip()[:MOST_ANSWER]

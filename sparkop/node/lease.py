@@ -5,7 +5,10 @@ watched the heartbeat stand still, by its own monotonic clock, names what it saw
 changes hands only when that is still what is there. Epochs only grow; a released lease keeps its epoch::
 
     {"version": 1, "cluster": "name", "holder": "...", "epoch": 3, "heartbeat": 17, "released": false,
-     "info": {"host": "...", "command": "apply"}, "wanted": null | {"holder": "...", "info": {...}}}
+     "info": {"host": "...", "command": "apply"}, "wanted": null | {"holder": "...", "info": {...}},
+     "watches": {"holder": {"info": {...}, "at": 1790000000.0}}}
+
+``watches`` holds the signs of life of those who watch, by the node's own clock; it decides nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Optional
 
 NAME = "lease.json"
 LOCK = ".lock"
+
+FORGOTTEN = 3600.0
+"""Seconds after which a watch that gives no sign of life is not told of any more."""
 
 Lease = Optional[Dict[str, Any]]
 """None: there was never one."""
@@ -99,7 +106,9 @@ def acquire(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> d
         free = mine or lease.get("released") or arguments.get("force")
         if not free and not is_expected(lease, arguments.get("expected")):
             raise LeaseError(describe(lease), lease)
+    watches = lease.get("watches") if lease is not None else None
     return {
+        **({"watches": watches} if watches else {}),
         "version": 1,
         "cluster": fence["cluster"],
         "holder": fence["holder"],
@@ -131,12 +140,32 @@ def ask(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> Lease
     return {**lease, "wanted": {"holder": fence["holder"], "info": arguments.get("info") or {}}}
 
 
+def watching(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> Lease:
+    """A watch says that it lives, or (``over``) that it ends. Changes nothing of who may write."""
+    if lease is None:
+        return None
+    now, holder = time.time(), fence["holder"]
+    signs = lease.get("watches")
+    if not isinstance(signs, dict):
+        signs = {}
+    kept = {name: sign for name, sign in signs.items() if name != holder and fresh(sign, now)}
+    if not arguments.get("over"):
+        kept[holder] = {"info": arguments.get("info") or {}, "at": now}
+    return {**{key: value for key, value in lease.items() if key != "watches"}, "watches": kept}
+
+
+def fresh(sign: Any, now: float) -> bool:
+    at = sign.get("at") if isinstance(sign, dict) else None
+    return isinstance(at, (int, float)) and abs(now - at) < FORGOTTEN
+
+
 STEPS: dict[str, Callable[[Lease, dict[str, Any], dict[str, Any]], Lease]] = {
     "lease.acquire": acquire,
     "lease.renew": renew,
     "lease.release": release,
     "lease.check": lambda lease, fence, _: check(lease, fence),
     "lease.ask": ask,
+    "lease.watching": watching,
 }
 """The pure part: lease, fence and arguments to the lease afterwards."""
 

@@ -1,7 +1,8 @@
 """Everything that is observed on a node, as one JSON document. Reads only.
 
 Stdlib-only, Python 3.8 or newer; answers each request on standard input, one JSON object a line. By sysfs,
-/proc, netlink and Docker's socket: no subprocess, except nvidia-smi when ``gpu`` is asked for.
+/proc, netlink and Docker's socket: no subprocess, except nvidia-smi for ``gpu``, and in containers that seem
+to have lost theirs for ``lost_gpus``.
 
 Request (all but ``nonce`` may be left out)::
 
@@ -15,6 +16,7 @@ Request (all but ``nonce`` may be left out)::
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
      "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
+     "lost_gpus": {"containers": ["name"], "always": false},    # what NVML says in them: node/gpus.py
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
      "health": false,              # settings and processes that doctor looks at: node/health.py
      "units": false,               # our programs that run without a container: node/units.py
@@ -44,6 +46,8 @@ VERSION = 1
 HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
+OPTIONAL = "contents weights gpu lost_gpus state headers health libraries pings units".split()
+"""Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 Json = Any
@@ -72,6 +76,7 @@ class Probe:
             "headers": lambda: headers.read(self.path(self.request["headers"])),
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
+            "lost_gpus": self.lost_gpus,
             "health": lambda: health.read(self.errors),
             "libraries": lambda: self.each("libraries", lambda path: health.library(self.path(path))),
             "pings": self.pings,
@@ -93,8 +98,7 @@ class Probe:
         only = self.request.get("sections")
         if only is not None:
             return section in only
-        optional = {"contents", "weights", "gpu", "state", "headers", "health", "libraries", "pings", "units"}
-        return section not in optional or bool(self.request.get(section))
+        return section not in OPTIONAL or bool(self.request.get(section))
 
     def read(self, name: str, section: Callable[[], Json], document: dict[str, Any]) -> None:
         try:
@@ -133,6 +137,10 @@ class Probe:
             answers = list(pool.map(one, self.asked("pings")))
         names = [asked["name"] for asked in self.asked("pings")]
         return {name: answer for name, answer in zip(names, answers) if answer is not None}  # noqa: B905 (3.8)
+
+    def lost_gpus(self) -> dict[str, Json]:
+        asked = self.request["lost_gpus"]
+        return gpus.lost(asked["containers"], bool(asked.get("always")), self.timeout)
 
     def state(self) -> dict[str, Json]:
         """The JSON files of the state folder, by name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from typing import Any, BinaryIO, Iterator
 
 DOCKER_SOCKET = "/var/run/docker.sock"
@@ -145,3 +146,17 @@ class Engine:
         """As `request`, the body as JSON (None when it is empty)."""
         content = self.request(method, path, body, timeout)
         return json.loads(content.decode()) if content else None
+
+
+def log_parts(raw: bytes) -> Iterator[bytes]:
+    """The payloads of a multiplexed log: 8 bytes of stream and length before each."""
+    while len(raw) >= 8:
+        size = struct.unpack_from(">I", raw, 4)[0]
+        yield raw[8 : 8 + size]
+        raw = raw[8 + size :]
+
+
+def log_text(raw: bytes) -> str:
+    """A log as text, whether it comes in parts (the usual) or as it is (a container with a terminal)."""
+    framed = len(raw) >= 8 and raw[0] in (0, 1, 2) and raw[1:4] == b"\0\0\0"
+    return (b"".join(log_parts(raw)) if framed else raw).decode("utf-8", "replace")

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparkop.reconcile.history import SERVED, WATCH, entries_in
+from sparkop.reconcile.history import FAULT, MENDED, SERVED, WATCH, entries_in
 from sparkop.reconcile.observe import Reading
-from sparkop.reconcile.watch_story import FAULT, MENDED
 from sparkop.resources.compare import human_bytes, human_seconds
 
 

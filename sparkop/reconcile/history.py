@@ -7,12 +7,16 @@ from typing import Any
 
 from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
-from sparkop.resources.observed import History, Intent, Restart, Trip
+from sparkop.resources.observed import GaveUp, History, Intent, Restart, Trip
 from sparkop.resources.trip import trip_in
 
 FILE = "history.json"
 SERVED = "served"
 """The group has served canaries for so long that its restarts before count no more."""
+FAULT, MENDED, FAILED = "fault", "mended", "failed"
+"""What ``watch`` has seen come and go, and what it could not do."""
+GROUP = "rank/all@"
+"""The fault that no restart helped begins with it."""
 WATCH = "watch"
 """Who started a group, in its entry; anything else is a human's command."""
 
@@ -37,6 +41,7 @@ def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[s
         ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
         start_seconds=float(_number(ready[-1].get("seconds"))) if ready else 0.0,
         restarts=_restarts(entries),
+        gave_up=_gave_up(entries),
         agreed=agreed,
     )
 
@@ -46,13 +51,31 @@ def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
     found: list[Restart] = []
     for entry in entries:
         if entry.get("event") == "start" and entry.get("by") == WATCH:
-            at = entry.get("at")
-            moment = float(at) if isinstance(at, int | float) else 0.0
             numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
-            found.append(Restart(numbers[0], moment, str(entry.get("why") or ""), numbers[1]))
+            found.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
         elif entry.get("event") in ("start", SERVED):
             found.clear()
     return tuple(found)
+
+
+def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
+    found: GaveUp | None = None
+    failure = ""
+    for number, entry in enumerate(entries):
+        event, group = entry.get("event"), str(entry.get("what") or "").startswith(GROUP)
+        if event == FAILED:
+            failure = str(entry.get("text") or "")
+        elif event == FAULT and group:
+            tried = _restarts(entries[: number + 1])
+            found = GaveUp(_moment(entry), str(entry.get("text") or ""), tried, failure)
+        elif (event == "start" and entry.get("by") != WATCH) or (event == MENDED and group):
+            found, failure = None, ""
+    return found
+
+
+def _moment(entry: Mapping[str, Any]) -> float:
+    at = entry.get("at")
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def entries_in(document: Document) -> list[dict[str, Any]]:

@@ -36,6 +36,8 @@ YIELD_DEADLINE = 60.0
 RELEASE_DEADLINE = 15.0
 """Seconds that a node gets to take the lease back; where that fails it expires."""
 LOOK_EVERY = 1.0
+SIGN_EVERY = 60.0
+"""Seconds between two signs of life of a watch at rest."""
 FILE = "lease.json"
 YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
@@ -83,6 +85,43 @@ def lease_in(node: str, document: Document) -> LeaseState | None:
         released=bool(lease.get("released")),
         info=info if isinstance(info, dict) else {},
     )
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A watch that has given a sign of life. ``seconds`` ago, by the node's clock."""
+
+    who: str
+    seconds: float
+
+    @property
+    def alive(self) -> bool:
+        """It is not long past the time for its next one."""
+        return self.seconds <= 2.5 * SIGN_EVERY
+
+
+def signs_in(document: Document | None) -> tuple[Sign, ...]:
+    """Who watches, by the head's lease; the newest sign first."""
+    lease = (document.state or {}).get(FILE) if document is not None else None
+    watches = lease.get("watches") if isinstance(lease, dict) else None
+    if not isinstance(watches, dict) or document is None or document.machine is None:
+        return ()
+    found = []
+    for holder, sign in watches.items():
+        at = sign.get("at") if isinstance(sign, dict) else None
+        if isinstance(at, int | float):
+            info = sign.get("info")
+            who = info.get("who") if isinstance(info, dict) else None
+            found.append(Sign(str(who or holder), max(0.0, document.machine.time_s - at)))
+    return tuple(sorted(found, key=lambda each: each.seconds))
+
+
+def tell_watching(spec: ClusterSpec, head: Host, holder: str, *, over: bool = False) -> None:
+    """A watch's sign of life on the head. A head that can't take it is no fault of the watch."""
+    fence = Fence(spec.name, holder, 0, state_directory(spec, spec.head))
+    info = {"who": _who(), "pid": os.getpid()}
+    with suppress(SparkopError, OSError):
+        head.act("lease.watching", {"info": info, "over": over}, fence, timeout=HEARTBEAT)
 
 
 def new_holder() -> str:

@@ -9,16 +9,20 @@ from typing import Literal
 from sparkop.engines.common import has_key
 from sparkop.engines.paths import expand, key_path
 from sparkop.hosts.document import Document, Unit
+from sparkop.reconcile.history import entries_in
+from sparkop.reconcile.lease import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.speeds import Speeds, speeds_in
+from sparkop.reconcile.watch_story import OF_WATCH, open_faults
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.group import age, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import same
 from sparkop.resources.trip import Story, advice_for, story_in
@@ -86,6 +90,16 @@ class NodeStatus:
 
 
 @dataclass(frozen=True)
+class WatchStatus:
+    """Who heals the cluster by itself, and whether it has given up."""
+
+    running: bool = False
+    signs: tuple[Sign, ...] = ()
+    """The watches that have given a sign of life, the newest first."""
+    gave_up: GaveUp | None = None
+
+
+@dataclass(frozen=True)
 class Status:
     """The whole cluster."""
 
@@ -100,6 +114,7 @@ class Status:
     models: tuple[str, ...]
     key_path: str | None
     stopped_by_human: bool = False
+    watch: WatchStatus = WatchStatus()
     warnings: tuple[str, ...] = ()
     overrides: tuple[OverrideStatus, ...] = ()
     measured: tuple[Measured, ...] = ()
@@ -125,9 +140,28 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         models=spec.api.served_names,
         key_path=expand(key_path(spec), head.home if head else "~") if has_key(spec) else None,
         stopped_by_human=reading.history.intent.stopped,
-        warnings=plan.warnings,
+        watch=_watch(reading),
+        warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
+    )
+
+
+def _watch(reading: Reading) -> WatchStatus:
+    signs = signs_in(reading.observed.documents.get(reading.desired.head))
+    return WatchStatus(any(sign.alive for sign in signs), signs, reading.history.gave_up)
+
+
+def _seen_by_watch(reading: Reading) -> tuple[str, ...]:
+    """What one look can't see, and a watch that lives has found."""
+    head = reading.observed.documents.get(reading.desired.head)
+    if head is None or not _watch(reading).running:
+        return ()
+    found = open_faults(entries_in(head))
+    return tuple(
+        f"{entry.get('node')}: {entry.get('text')}"
+        for what, entry in found.items()
+        if kind_of(what).partition("@")[0] in OF_WATCH
     )
 
 

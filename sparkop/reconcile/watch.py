@@ -11,25 +11,25 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
 from sparkop.hosts.base import Host
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome, execute
 from sparkop.reconcile.history import WATCH, entries_in
-from sparkop.reconcile.lease import LeaseState, hold, lease_in, new_holder
+from sparkop.reconcile.lease import SIGN_EVERY, hold, lease_in, new_holder, tell_watching
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
-from sparkop.reconcile.watch_story import entries_due, faults_of, life_due
+from sparkop.reconcile.watch_say import Say, Teller, why_of
+from sparkop.reconcile.watch_story import Fault, entries_due, faults_of, life_due
 from sparkop.reconcile.watch_triggers import Triggers
 from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
-from sparkop.resources.events import Event, Phase
 from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
@@ -46,12 +46,6 @@ OTHER_STILL = 10.0
 JITTER = 0.1
 SETTLE = 0.5
 """Seconds between a wake and the look: events of one fault come together."""
-
-
-class Say(Protocol):
-    """Gets every structured event: a name and its fields, never a secret."""
-
-    def __call__(self, event: str, **fields: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -99,22 +93,39 @@ class Watch:
         self.eye = Eye(spec, hosts, self.clock, resources, self.rhythm, begin)
         self.resources = self.eye.resources
         self.holder = new_holder()
-        self.told: dict[str, str] = {}
-        self._before: Plan | None = None
+        self.teller = Teller(say)
+        self._before: dict[str, Fault] | None = None
         self._other: tuple[dict[str, Any], float] | None = None
         self._in_a_row = 0
+        self._signed_at: float | None = None
+        self._changed: Callable[[], bool] = lambda: False
 
     # Forever
 
     def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
         """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True)."""
         wake = threading.Event()
-        with Triggers(self.spec.name, self.hosts, wake):
+        self._changed = changed
+        with Triggers(self.spec, self.hosts, wake):
             while not self.stop.is_set():
                 tick = self.tick()
+                self.sign(tick.reading)
                 if self._wait(self.pause(tick), wake, changed, deaf=tick.trouble is not None):
                     return True
         return False
+
+    def sign(self, reading: Reading) -> None:
+        """Leave a sign of life on the head once a minute: status tells that somebody watches."""
+        now, head = self.clock.monotonic(), self.spec.head.name
+        due = self._signed_at is None or now - self._signed_at >= SIGN_EVERY
+        if due and not self.dry_run and head in reading.observed.documents:
+            self._signed_at = now
+            tell_watching(self.spec, self.hosts[head], self.holder)
+
+    def leave(self) -> None:
+        """Nobody watches any more."""
+        if self._signed_at is not None:
+            tell_watching(self.spec, self.hosts[self.spec.head.name], self.holder, over=True)
 
     def pause(self, tick: Tick) -> float:
         """Seconds until the next tick: none after a step that succeeded; growing ones while nothing holds."""
@@ -150,11 +161,12 @@ class Watch:
         cluster can cause."""
         reading = self.eye.look()
         plan = self.plan_of(reading)
-        self.tell(reading, plan)
+        faults = faults_of(plan) | self.eye.findings
+        self.teller.tell(reading, plan, self.eye.life, faults)
         if self.dry_run:
             return Tick(reading, plan)
-        due = self.entries(reading, plan)
-        before, self._before = self._before, plan
+        due = self.entries(reading, faults)
+        before, self._before = self._before, faults
         if not plan.operations and not due:
             return Tick(reading, plan)
         if self.steps_aside and self.other_writes(reading):
@@ -181,7 +193,7 @@ class Watch:
             command=WATCH,
             holder=self.holder,
             clock=self.clock,
-            emit=self.listen,
+            emit=self.teller.listen,
             stop=self.stop,
         ) as held:
             if plan.operations:
@@ -192,8 +204,8 @@ class Watch:
                 observed=reading.observed,
                 hosts=self.hosts,
                 fences=held.fences,
-                emit=self.listen,
-                stop=AnyOf(self.stop, held.wanted, held.lost),
+                emit=self.teller.listen,
+                stop=AnyOf(self.stop, held.wanted, held.lost, asked=self._changed),
                 clock=self.clock,
             )
             self.write(context, due)
@@ -201,7 +213,7 @@ class Watch:
                 return Tick(reading, plan)
             refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
             part = plan.preparation if plan.preparation.operations else plan
-            self.say("acting", operations=len(part.operations), why=_why(part))
+            self.say("acting", operations=len(part.operations), why=why_of(part))
             self.keep_plan(context, part)
             outcome = execute(part, context, self.resources)
             if held.lost.is_set():
@@ -221,6 +233,7 @@ class Watch:
                 f"{o.action} {o.resource} {o.node}: {o.cause.field}: {o.cause.observed} -> {o.cause.desired}"
                 for o in plan.operations
             ],
+            "gpus": self.eye.gpus.readings,
             "group": {
                 "verdict": life.verdict,
                 "detail": life.detail,
@@ -263,13 +276,13 @@ class Watch:
 
     # What is written
 
-    def entries(self, reading: Reading, plan: Plan) -> list[dict[str, Any]]:
+    def entries(self, reading: Reading, faults: Mapping[str, Fault]) -> list[dict[str, Any]]:
         """What the history does not know yet."""
         document = reading.observed.documents.get(self.spec.head.name)
         if document is None:
             return []
         at = self.clock.time()
-        told = entries_due(entries_in(document), self._before, plan, at)
+        told = entries_due(entries_in(document), self._before, faults, at)
         return told + life_due(self.eye.life, reading.history, self.clock.monotonic(), at)
 
     def write(self, context: Context, entries: list[dict[str, Any]]) -> None:
@@ -293,67 +306,15 @@ class Watch:
         held = [each for each in leases if each is not None and not each.released]
         if not held:
             self._other = None
-            self._state("lease", "")
+            self.teller.state("lease", "")
             return False
         seen = {each.node: each.expected for each in held}
         now = self.clock.monotonic()
         if self._other is None or self._other[0] != seen:
             self._other = (seen, now)
         still = now - self._other[1]
-        self._state("lease", held[0].told, event="standing-aside", holder=_holder(held[0]))
+        self.teller.state("lease", held[0].told, event="standing-aside", holder=held[0].told)
         return still < OTHER_STILL
-
-    # What is said
-
-    def tell(self, reading: Reading, plan: Plan) -> None:
-        """Say what has changed since the last tick."""
-        life = self.eye.life
-        self._state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
-        faults = {f"fault {what}": told for what, told in faults_of(plan).items()}
-        for name, told in faults.items():
-            self._state(
-                name, told["text"], event="fault", node=told["node"], what=name[6:], text=told["text"]
-            )
-        warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
-        for name, text in warnings.items():
-            self._state(name, text, event="note", text=text)
-        for text in plan.held:
-            self._state("held", _steady(text), event="held", text=text)
-        if not plan.held:
-            self.told.pop("held", None)
-        for name in [n for n in self.told if n.startswith(("fault ", "warning "))]:
-            if name not in faults and name not in warnings:
-                del self.told[name]
-                if name.startswith("fault "):
-                    self.say("mended", what=name[6:])
-        if plan.operations:
-            text = _why(plan)
-            self._state("plan", text, event="planned", operations=len(plan.operations), why=text)
-        elif self.told.pop("plan", None) or "rest" not in self.told:
-            self.told["rest"] = ""
-            nodes = len(reading.observed.documents)
-            self.say("looked", nodes=nodes, of=len(self.spec.nodes), converged=plan.converged)
-
-    def _state(self, name: str, value: str, *, event: str = "", **fields: Any) -> None:
-        """Say it when it is not what was said last."""
-        if self.told.get(name, "") == value:
-            return
-        self.told[name] = value
-        if event:
-            self.say(event, **{key: field for key, field in fields.items() if field not in (None, "")})
-
-    def listen(self, event: Event) -> None:
-        """The executor's events, as structured ones."""
-        operation = event.operation
-        if event.phase is Phase.NOTE:
-            self.say("note", node=event.node, text=event.text)
-        elif operation is not None and event.phase in (Phase.STARTED, Phase.DONE, Phase.FAILED):
-            fields: dict[str, Any] = {"node": operation.node, "resource": operation.resource}
-            if event.phase is Phase.DONE:
-                fields["seconds"] = round(event.seconds, 1)
-            if event.phase is Phase.FAILED:
-                fields["error"] = event.text
-            self.say(f"{operation.action}-{event.phase}", **fields)
 
 
 def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
@@ -379,17 +340,3 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
     raise BlockedError(
         f"{most} steps in a row did not converge", remedy="sparkop events and sparkop diff tell what changes"
     )
-
-
-def _why(plan: Plan) -> str:
-    cause = plan.operations[0].cause
-    return f"{plan.operations[0].resource}: {cause.field}: {cause.observed} -> {cause.desired}"
-
-
-def _steady(text: str) -> str:
-    """Without its figures: a pause that gets shorter is told once."""
-    return "".join(letter for letter in text if not letter.isdigit())
-
-
-def _holder(lease: LeaseState) -> str:
-    return lease.told

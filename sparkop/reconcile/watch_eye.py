@@ -15,6 +15,10 @@ from typing import Any, Protocol
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.observe import Reading, observe, worth_asking
+from sparkop.reconcile.speeds import slow, speeds_in
+from sparkop.reconcile.watch_gpu import Gpus
+from sparkop.reconcile.watch_pace import Pace, judged, measure
+from sparkop.reconcile.watch_story import Fault, low_memory
 from sparkop.resources.base import Clock, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.endpoint import question_of, read_key
@@ -69,6 +73,10 @@ class Eye:
         self.rhythm = rhythm
         self.begin = begin
         self.life = Life()
+        self.pace = Pace()
+        self.gpus = Gpus(hosts, clock)
+        self.findings: dict[str, Fault] = {}
+        """What only a watch sees, and restarts nothing: by a name that stays the same while it lasts."""
         self.resources = tuple(_Remembering(each, clock, rhythm.outside) for each in resources)
         self._running: tuple[int, Answer] | None = None
         self._asked_at: float | None = None
@@ -76,9 +84,12 @@ class Eye:
     def look(self) -> Reading:
         """Read every node; the endpoint's state is that of all looks so far. Never raises for a node."""
         reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
+        self.findings = low_memory(reading.desired, reading.observed, self.findings)
         if not worth_asking(reading.desired, reading.observed, reading.history):
+            self.pace = Pace()
             return reading
-        epoch = max(found.stamp.epoch for found in found_ranks(reading.desired, reading.observed))
+        ranks = found_ranks(reading.desired, reading.observed)
+        epoch = max(found.stamp.epoch for found in ranks)
         before = self.life
         counters = self._counters(reading.desired)
         seen = Seen(
@@ -90,8 +101,39 @@ class Eye:
         )
         seen = replace(seen, at=self.clock.monotonic())
         self.life = judge(before, seen)
-        state = self.life.state(seen.at)
+        self._measure(reading, seen)
+        failing = self.life.last_bad is not None
+        self.gpus.look(reading.desired, ranks, failing=failing)
+        state = self._state(seen, failing)
+        self.findings |= self._found(reading)
         return replace(reading, observed=replace(reading.observed, endpoint=state))
+
+    def _state(self, seen: Seen, failing: bool) -> EndpointState:
+        """A lost GPU is a reason to restart when tokens fail to come, or when NVML itself says so and nobody
+        is served just now."""
+        gpus, busy = self.gpus, bool(seen.counters and seen.counters.running)
+        if gpus.lost and (failing or (gpus.certain and not busy)):
+            return EndpointState(Serving.GPU_LOST, gpus.lost)
+        return self.life.state(seen.at)
+
+    def _measure(self, reading: Reading, seen: Seen) -> None:
+        """Compare the speed with what bench has measured, whenever a stretch of mere decoding allows it."""
+        self.pace = measure(self.pace, seen.counters, seen.at)
+        if self.pace.measured is not None:
+            head = reading.observed.documents.get(reading.desired.head)
+            self.pace = judged(self.pace, slow(speeds_in(self.spec, head), *self.pace.measured))
+
+    def _found(self, reading: Reading) -> dict[str, Fault]:
+        found: dict[str, Fault] = {}
+        head = reading.desired.head
+        if self.pace.warning:
+            found[f"speed@{head}"] = Fault(head, self.pace.warning)
+        if self.gpus.lost:
+            remedy = "its container is made anew when no request runs, or when tokens fail to come"
+            found[f"gpu@{head}"] = Fault(head, self.gpus.lost, remedy)
+        for node, text in self.gpus.stuck.items():
+            found[f"clocks@{node}"] = Fault(node, text)
+        return found
 
     @property
     def undecided(self) -> bool:

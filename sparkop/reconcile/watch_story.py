@@ -5,57 +5,113 @@ At rest nothing is written: an entry is due only for what the history does not k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sparkop.reconcile.history import SERVED
+from sparkop.reconcile.history import FAULT, MENDED, SERVED
 from sparkop.reconcile.plan import Plan
+from sparkop.resources.compare import human_bytes
+from sparkop.resources.desired import Desired
 from sparkop.resources.liveness import Life, Verdict
-from sparkop.resources.observed import History
+from sparkop.resources.memguard import heartbeat
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.trip import advice_for
 
-FAULT = "fault"
-MENDED = "mended"
 RESET_AFTER = 600.0
 """Seconds of canaries without a break after which earlier restarts count no more."""
-TEXT = 500
+TEXT = 600
 """Characters of a text that are kept."""
+NEAR = 1.5
+"""How many times the guard's floor is little memory."""
+CLEARLY = 1.25
+"""How much over that it must be for the warning to be over."""
 
 
-def faults_of(plan: Plan) -> dict[str, dict[str, str]]:
-    """What only a human can mend, or what hides a node: by a name that stays the same while it lasts."""
-    found: dict[str, dict[str, str]] = {}
+OF_WATCH = ("speed", "gpu", "clocks", "memory")
+"""Faults that one look can't see: kinds of what only a watch finds."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What only a human can mend, what hides a node, or what is not as it should be."""
+
+    node: str
+    what: str
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both, however long: the remedy is never cut off."""
+        told = self.what[: TEXT - len(self.remedy)] if len(self.remedy) < TEXT else ""
+        return "; ".join(part for part in (told, self.remedy) if part)
+
+
+def faults_of(plan: Plan) -> dict[str, Fault]:
+    """By a name that stays the same while it lasts."""
+    found: dict[str, Fault] = {}
     for blocker in plan.blockers:
-        text = f"{blocker.cause.field}: {blocker.cause.observed} -> {blocker.cause.desired}; {blocker.remedy}"
-        what = f"{blocker.resource}@{blocker.node}"
-        found.setdefault(what, {"node": blocker.node, "text": text[:TEXT]})
+        told = f"{blocker.cause.field}: {blocker.cause.observed} -> {blocker.cause.desired}"
+        found.setdefault(f"{blocker.resource}@{blocker.node}", Fault(blocker.node, told, blocker.remedy))
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
-        found.setdefault(what, {"node": unknown.node, "text": f"unknown: {unknown.reason}"[:TEXT]})
+        found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}"))
     return found
 
 
-def open_faults(entries: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Faults that were told and not yet told to be over."""
-    known: set[str] = set()
+def low_memory(desired: Desired, observed: Observed, before: Container[str] = ()) -> dict[str, Fault]:
+    """Nodes that serve with little more memory than the guard's floor: told before it acts.
+
+    Not the soft floor alone: a model that fills its Spark serves under it for good. What was found ``before``
+    is over only when there is clearly more again.
+    """
+    guard = desired.spec.memory.guard
+    limit = min(int(guard.soft_floor), int(guard.action_floor) * NEAR)
+    found: dict[str, Fault] = {}
+    for node, document in observed.documents.items():
+        memory = document.memory
+        serving = heartbeat(document).get("phase") == "serving"
+        least = limit * (CLEARLY if f"memory@{node}" in before else 1)
+        if guard.enabled and serving and memory and memory.available < least:
+            told = f"{human_bytes(memory.available)} available while serving; the guard stops the ranks at "
+            told += human_bytes(int(guard.action_floor))
+            remedy = f"end what else runs there (sparkop memory), or {advice_for(desired.spec)}"
+            found[f"memory@{node}"] = Fault(node, told, remedy)
+    return found
+
+
+def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Faults that were told and not yet told to be over: name -> entry."""
+    known: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
         if entry.get("event") == FAULT:
-            known.add(str(entry.get("what")))
+            known[str(entry.get("what"))] = entry
         elif entry.get("event") == MENDED:
-            known.discard(str(entry.get("what")))
+            known.pop(str(entry.get("what")), None)
     return known
 
 
 def entries_due(
-    entries: Sequence[Mapping[str, Any]], before: Plan | None, plan: Plan, at: float
+    entries: Sequence[Mapping[str, Any]],
+    then: Mapping[str, Fault] | None,
+    now: Mapping[str, Fault],
+    at: float,
 ) -> list[dict[str, Any]]:
-    """Entries for faults that were there at two looks, and for those that were gone at two. ``at``: seconds
-    since 1970."""
-    if before is None:
+    """Entries for faults that were there at two looks (``then`` and ``now``), and for those that were gone
+    at two. ``at``: seconds since 1970."""
+    if then is None:
         return []
-    now, then, known = faults_of(plan), faults_of(before), open_faults(entries)
+    known = open_faults(entries)
     due = [
-        {"id": f"{FAULT}-{what}-{at:.0f}", "event": FAULT, "what": what, **told, "at": at}
-        for what, told in now.items()
+        {
+            "id": f"{FAULT}-{what}-{at:.0f}",
+            "event": FAULT,
+            "what": what,
+            "node": fault.node,
+            "text": fault.text,
+            "at": at,
+        }
+        for what, fault in now.items()
         if what in then and what not in known
     ]
     due += [

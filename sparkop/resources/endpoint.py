@@ -20,7 +20,14 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "endpoint"
-WAITABLE = (Serving.SILENT, Serving.LOADING, Serving.WEDGED, Serving.BROKEN, Serving.DEGENERATE)
+WAITABLE = (
+    Serving.SILENT,
+    Serving.LOADING,
+    Serving.WEDGED,
+    Serving.BROKEN,
+    Serving.DEGENERATE,
+    Serving.GPU_LOST,
+)
 """With ranks that run and had no time yet: what a start looks like from outside."""
 
 

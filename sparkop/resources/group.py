@@ -20,6 +20,7 @@ HOPELESS = (
     Serving.SILENT,
     Serving.LOADING,
     Serving.FAILED,
+    Serving.GPU_LOST,
 )
 """What a group may be restarted for, once it had its time."""
 
@@ -28,6 +29,7 @@ PATIENCE = {
     Serving.WEDGED: 0.0,
     Serving.BROKEN: 0.0,
     Serving.DEGENERATE: 0.0,
+    Serving.GPU_LOST: 0.0,
     Serving.SILENT: 300.0,
 }
 """Seconds that a group that has served before may be so; only who looks again and again knows how long."""
@@ -146,12 +148,16 @@ def _group_causes(
 def had_its_time(desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]) -> bool:
     """Whether the group is past its start: it has served before, or its ready deadline is over.
 
-    Ages are taken by each node's own clock.
+    Who looks again and again gives a group that has served its ``PATIENCE``, however old it is. Ages are
+    taken by each node's own clock.
     """
-    patience = PATIENCE.get(observed.endpoint.serving)
+    patience, lasted = PATIENCE.get(observed.endpoint.serving), observed.endpoint.lasted
     served = 0 < history.ready_epoch == found[0].stamp.epoch
-    if served and patience is not None and observed.endpoint.lasted >= patience:
-        return True
+    if served and patience is not None:
+        if lasted is not None:
+            return lasted >= patience
+        if not patience:
+            return True
     ages = [age(f.container, observed.documents[f.node]) for f in found]
     known = [seconds for seconds in ages if seconds is not None]
     return bool(known) and min(known) > float(desired.spec.ready.deadline)

@@ -1,6 +1,7 @@
 """What is kept of a group before it is replaced: why, the states of all ranks, memory, the engine's counters.
 
-Each rank's log is kept on its own node when its container is removed (``rank``).
+Each rank's log is kept on its own node when its container is removed (``rank``). All of it is masked, for the
+owner only, and bounded in size and number.
 """
 
 from __future__ import annotations
@@ -13,18 +14,41 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context
 from sparkop.resources.labels import ROLE_RANK, ours
-from sparkop.resources.masking import mask
+from sparkop.resources.masking import ON_NODES, mask
 from sparkop.resources.operations import Cause
 from sparkop.spec.models import ApiSpec
 
 METRICS_LIMIT = 256 << 10
 """Bytes of /metrics that are kept."""
 METRICS_TIMEOUT = 5.0
+LOG_LINES = 5000
+LOG_BYTES = 4 << 20
+"""Of a rank's log: its end."""
+KEPT = 20
+"""Groups whose evidence a node keeps."""
+KEPT_BYTES = 100 << 20
+"""Bytes of evidence that a node keeps; the last group's is kept whatever its size."""
+STORY = 30
+"""Entries of the history that go with it."""
 
 
 def folder(epoch: int) -> str:
     """Where a group's evidence lies, below the state folder."""
     return f"incidents/epoch-{epoch}"
+
+
+def keep_log(context: Context, node: str, name: str, *, rank: int, epoch: int) -> None:
+    """The end of a rank's log, on its node; what is too old or too much makes room."""
+    path = f"{folder(epoch)}/rank-{rank}.log"
+    arguments = {"name": name, "path": path, "tail": LOG_LINES, "most": LOG_BYTES, **ON_NODES}
+    context.host(node).act("container.logs.keep", arguments, context.fence(node))
+    prune(context, node)
+
+
+def prune(context: Context, node: str) -> None:
+    """Remove the oldest evidence, so that a restart loop of months does not fill the disk."""
+    limits = {"path": "incidents", "keep": KEPT, "most": KEPT_BYTES}
+    context.host(node).act("directory.prune", limits, context.fence(node))
 
 
 def keep(context: Context, cause: Cause, epoch: int) -> None:
@@ -36,6 +60,7 @@ def keep(context: Context, cause: Cause, epoch: int) -> None:
     metrics = _metrics(context.host(head), context.desired.spec.api)
     if metrics:
         write_file(context, head, f"{place}/metrics.txt", metrics, mode=0o600)
+    prune(context, head)
 
 
 def evidence(context: Context, cause: Cause) -> dict[str, Any]:
@@ -69,7 +94,16 @@ def evidence(context: Context, cause: Cause) -> dict[str, Any]:
         "cause": {"field": cause.field, "observed": cause.observed, "desired": cause.desired},
         "endpoint": {"serving": str(observed.endpoint.serving), "detail": observed.endpoint.detail},
         "nodes": nodes,
+        "events": _story(context),
     }
+
+
+def _story(context: Context) -> list[Any]:
+    """The last entries of the history, as the head has them."""
+    document = context.observed.documents.get(context.desired.head)
+    history = (document.state or {}).get("history.json") if document is not None else None
+    found = history.get("entries") if isinstance(history, dict) else None
+    return found[-STORY:] if isinstance(found, list) else []
 
 
 def _metrics(head: ReadableHost, api: ApiSpec) -> bytes:

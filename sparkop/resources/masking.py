@@ -15,6 +15,13 @@ _PATTERNS = (
 )
 _HARMLESS = {"none", "null", "[]", "true", "false"}
 
+ON_NODES = {
+    "masks": [[p.pattern, not p.flags & re.IGNORECASE] for p in _PATTERNS],
+    "harmless": sorted(_HARMLESS),
+    "mask": MASK,
+}
+"""The same for ``container.logs.keep``: what lies on a node is masked before it is written."""
+
 
 def mask(text: str) -> str:
     """The text with everything that looks like a key or token replaced by asterisks."""

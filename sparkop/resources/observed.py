@@ -80,6 +80,18 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class GaveUp:
+    """``watch`` restarts the group no more. ``at``: seconds since 1970."""
+
+    at: float
+    why: str
+    """Reason, and what to do."""
+    tried: tuple[Restart, ...] = ()
+    failure: str = ""
+    """What went wrong last."""
+
+
+@dataclass(frozen=True)
 class History:
     """What must be remembered between observations; read from the nodes, never proof of the world."""
 
@@ -95,6 +107,8 @@ class History:
     """How long the last start took, from the first rank to the first token; 0: not known."""
     restarts: tuple[Restart, ...] = ()
     """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
+    gave_up: GaveUp | None = None
+    """The last word of a ``watch`` whose restarts did not help, until a human starts the group."""
     agreed: frozenset[str] = frozenset()
     """What the human has agreed to for this run: ``trip``, ``adopt``."""
 

@@ -24,7 +24,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, Group, examine
-from sparkop.resources.incident import folder, keep
+from sparkop.resources.incident import keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
@@ -39,9 +39,6 @@ GRACE = 10.0
 GONE_DEADLINE = 120.0
 SETTLED = 0.01
 """Memory has come back when it grows by less than this part of all memory between two looks."""
-LOG_LINES = 5000
-KEPT_EPOCHS = 20
-"""Groups whose logs are kept on a node."""
 
 
 class Ranks:
@@ -200,17 +197,7 @@ def _remove(operation: Operation, context: Context) -> None:
     host, fence = context.host(operation.node), context.fence(operation.node)
     name, wanted = str(operation.parameters["name"]), operation.parameters
     try:
-        host.act(
-            "container.logs.keep",
-            {
-                "name": name,
-                "path": f"{folder(wanted['epoch'])}/rank-{wanted['rank']}.log",
-                "tail": LOG_LINES,
-            },
-            fence,
-        )
-        if wanted["epoch"] > KEPT_EPOCHS:
-            host.act("directory.remove", {"path": folder(wanted["epoch"] - KEPT_EPOCHS)}, fence)
+        keep_log(context, operation.node, name, rank=int(wanted["rank"]), epoch=int(wanted["epoch"]))
     except (LeaseHeldError, UnreachableError):
         raise
     except SparkopError as error:

@@ -19,14 +19,15 @@ MOST = 64
 
 
 class AnyOf(threading.Event):
-    """Set when one of several events is. For ``is_set`` only: nobody may wait for it."""
+    """Set when one of several events is, or ``asked`` says so. For ``is_set`` only: nobody may wait."""
 
-    def __init__(self, *events: threading.Event) -> None:
+    def __init__(self, *events: threading.Event, asked: Callable[[], bool] = lambda: False) -> None:
         super().__init__()
         self._events = events
+        self._asked = asked
 
     def is_set(self) -> bool:
-        return any(each.is_set() for each in self._events)
+        return any(each.is_set() for each in self._events) or self._asked()
 
 
 class Later(Generic[R]):

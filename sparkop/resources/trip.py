@@ -64,6 +64,7 @@ class GuardTrip:
             told = f"killed the ranks at {human_bytes(trip.available)} available"
             advice = advice_for(desired.spec)
             unchanged = any(same(rank.container, trip.hash) for rank in desired.ranks)
+            unchanged = unchanged or _of_this_spec(desired, observed, trip)
             if unchanged and AGREED_TRIP not in history.agreed:
                 cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
                 remedy = f"{advice}; to launch the same numbers again: sparkop apply --after-trip"
@@ -94,6 +95,16 @@ def advice_for(spec: ClusterSpec) -> str:
     else:
         first = "memory.kvCache or memory.gpuFraction"
     return f"lower {first} before you raise the guard's floor"
+
+
+def _of_this_spec(desired: Desired, observed: Observed, trip: Trip) -> bool:
+    """The rank that was killed is there, and this spec made it: a rail that was lost since then changes the
+    containers, but not their numbers."""
+    return any(
+        stamp.hash == trip.hash and stamp.spec == desired.spec_hash
+        for document in observed.documents.values()
+        for _, stamp in ours(document, desired.spec.name, ROLE_RANK)
+    )
 
 
 def _survivors(desired: Desired, observed: Observed) -> list[Operation]:

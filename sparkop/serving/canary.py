@@ -46,6 +46,8 @@ class Serving(StrEnum):
     """Answers HTTP 500, or breaks off, twice: the engine behind the API is dead."""
     DEGENERATE = "degenerate"
     """Repeats one token or is empty, twice: the prefix cache may be poisoned."""
+    GPU_LOST = "GPU lost"
+    """A rank's container can't reach its GPU any more, by NVML: only a new container helps."""
     FAILED = "failed"
     """Answers an error that waiting will not mend (404 for the model's name, 400)."""
     NOT_ASKED = "not asked"
@@ -61,8 +63,8 @@ class EndpointState:
     seconds: float | None = None
     text: str = ""
     """The tokens that came, as text, in one line."""
-    lasted: float = 0.0
-    """Seconds for which it is known to be so; 0 after a single look."""
+    lasted: float | None = None
+    """Seconds for which it is known to be so; None after a single look, which can't know."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,32 @@ def show_status(status: Status, output: str = "text") -> None:
         console.print(
             Text.assemble(("rule set aside: ", "yellow"), (override.rule, "bold"), f" ({override.reason})")
         )
+    for line in watch_lines(status):
+        console.print(line)
     for warning in status.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))
+
+
+def watch_lines(status: Status) -> list[Text]:
+    """Whether a watch runs; if it has given up: why, what was tried, and what to do."""
+    watch = status.watch
+    alive = [f"{sign.who}, {precise_seconds(sign.seconds)} ago" for sign in watch.signs if sign.alive]
+    lines = [Text(f"watch: runs (sign of life of {'; '.join(alive)})" if alive else "watch: none runs")]
+    if not alive and watch.signs:
+        lines[0].append(
+            f"; the last sign of {watch.signs[0].who} is {precise_seconds(watch.signs[0].seconds)} old"
+        )
+    gone = watch.gave_up
+    if gone is not None:
+        lines.append(Text.assemble((f"watch gave up at {_moment(gone.at)}: ", "bold red"), gone.why))
+        lines += [Text(f"  {_moment(each.at)} group {each.epoch}: {each.why}") for each in gone.tried]
+        lines += [Text(f"  it ended with: {gone.failure}")] if gone.failure else []
+    return lines
+
+
+def _moment(at: float) -> str:
+    """The reader's own time."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _headline(status: Status) -> Text:

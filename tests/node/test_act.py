@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparkop.node import act, lease, wire
+from sparkop.resources.masking import ON_NODES
 
 FENCE = {"cluster": "c", "holder": "me", "epoch": 1}
 
@@ -248,3 +249,44 @@ class TestContainers:
         kept = held / "state" / "incidents" / "1" / "r0.log"
         assert kept.read_bytes() == b"out\nerr\n"
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+    def test_a_kept_log_is_bounded_and_shows_no_key(
+        self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Engines print their arguments, the key among them (decision 10)."""
+        engine.containers["r0"] = {
+            "Id": "r0",
+            "State": {"Status": "exited"},
+            "Config": {**CONFIG, "Tty": True},
+        }
+        said = (
+            b"early\n" + b"args: {'api_key': 'sentinel-1', 'api_key': None} Bearer sentinel-2 hf_" + b"x" * 20
+        )
+        plain = engine.request
+
+        def request(method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
+            return said if "/logs" in path else plain(method, path, body, timeout)
+
+        monkeypatch.setattr(engine, "request", request)
+        perform(held, "container.logs.keep", name="r0", path="incidents/epoch-1/r0.log", most=90, **ON_NODES)
+        kept = (held / "state/incidents/epoch-1/r0.log").read_text()
+        assert kept == "args: {'api_key': '********', 'api_key': None} Bearer ******** ********"
+
+    def test_the_oldest_evidence_makes_room(self, held: Path) -> None:
+        """By number and by size; other names, and what is no folder, are left alone."""
+        folder = held / "state" / "incidents"
+        for number in (9, 10, 11, 100):
+            (folder / f"epoch-{number}").mkdir(parents=True)
+            (folder / f"epoch-{number}/r0.log").write_bytes(b"x" * 100)
+        (folder / "kept by hand").mkdir()
+        (folder / "note-1").write_text("of the owner's")
+
+        def prune(keep: int, most: int) -> set[str]:
+            perform(held, "directory.prune", path="incidents", keep=keep, most=most)
+            return {path.name for path in folder.iterdir() if path.name.startswith("epoch")}
+
+        assert prune(3, 10**6) == {"epoch-10", "epoch-11", "epoch-100"}
+        assert prune(3, 250) == {"epoch-11", "epoch-100"}
+        assert prune(3, 50) == {"epoch-100"}, "the newest stays"
+        assert (folder / "kept by hand").is_dir()
+        assert (folder / "note-1").is_file()

@@ -14,7 +14,7 @@ from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
-from sparkop.resources.rank import KEPT_EPOCHS
+from sparkop.resources.incident import KEPT
 from tests.reconcile.simulation import PORT, SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
@@ -103,12 +103,12 @@ def test_the_evidence_of_a_group_is_kept_before_it_is_touched() -> None:
 def test_logs_of_old_groups_make_room_for_new_ones() -> None:
     """A restart loop of months must not fill the disk."""
     cluster = serving()
-    for _ in range(KEPT_EPOCHS + 2):
+    for _ in range(KEPT + 2):
         cluster.node("spark-2").exit("test-r1", 0)
         cluster.apply()
     kept = {path.split("/")[-2] for path in cluster.node("spark-2").files if "/incidents/" in path}
-    assert len(kept) == KEPT_EPOCHS
-    assert f"epoch-{KEPT_EPOCHS + 2}" in kept
+    assert len(kept) == KEPT
+    assert f"epoch-{KEPT + 2}" in kept
 
 
 def test_epoch_grows_with_every_group_and_generation_with_every_change() -> None:

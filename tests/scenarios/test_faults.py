@@ -9,6 +9,7 @@ import pytest
 
 from sparkop.lab.faults import FAULTS
 from sparkop.lab.lab import Lab
+from tests.drift.rows import fault_names
 from tests.scenarios.conftest import STANDIN, User
 
 pytestmark = pytest.mark.lab
@@ -99,6 +100,6 @@ def test_a_slow_start_is_waited_for(serving: User) -> None:
 
 
 def test_every_fault_of_the_lab_is_tried() -> None:
-    """A new fault needs a case here."""
-    tried = {case.fault for case in CASES} | {"dockerd-kill", "slow-start"}
+    """A new fault needs a case here, or one of watch's rows (tests/drift)."""
+    tried = {case.fault for case in CASES} | {"dockerd-kill", "slow-start"} | fault_names()
     assert tried == set(FAULTS)

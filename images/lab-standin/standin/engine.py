@@ -14,6 +14,8 @@ from standin.group import Group, PeerLostError, StepTimeoutError
 
 TOKEN_ZERO = "!"
 POLL_SECONDS = 0.05
+PREFILL_CHUNK, PREFILL_SECONDS = 512, 0.5
+"""Of a prompt that takes very long: tokens of each step, and how long it takes."""
 DEATH_SECONDS = 0.5
 """Between the error answer and the end of the process, as measured of vLLM."""
 
@@ -63,6 +65,8 @@ class Timing:
 class Counters:
     running: int = 0
     waiting: int = 0
+    held: int = 0
+    """Requests that hold a part of the cache."""
     prompt: int = 0
     generated: int = 0
     stopped: int = 0
@@ -92,11 +96,15 @@ class Engine:
         self._slots.acquire()
         count("waiting", -1)
         count("running", 1)
+        held = 0
         try:
-            count("prompt", prompt)
             last = begun
             for piece in pieces:
                 self._step()
+                if not held:  # as the engines do: a prompt counts, and fills the cache, when it was read
+                    held = 1
+                    count("prompt", prompt)
+                    count("held", held)
                 now = time.monotonic()
                 (self.counters.first_token if last == begun else self.counters.between_tokens).add(now - last)
                 last = now
@@ -106,6 +114,7 @@ class Engine:
             self.counters.whole.add(time.monotonic() - begun)
         finally:
             count("running", -1)
+            count("held", -held)
             self._slots.release()
 
     def _count(self, name: str, by: int) -> None:
@@ -117,6 +126,9 @@ class Engine:
         if self.dead:
             raise EngineDeadError
         began = time.monotonic()
+        while self.faults.on("prefill"):
+            self._count("prompt", PREFILL_CHUNK)
+            time.sleep(PREFILL_SECONDS)
         slow = self.faults.value("slow")
         time.sleep(self._token_seconds if slow is None else slow)
         try:
@@ -169,7 +181,7 @@ def vllm_metrics(engine: Engine) -> str:
     lines = [
         gauge("vllm:num_requests_running", label, counters.running),
         gauge("vllm:num_requests_waiting", label, counters.waiting),
-        gauge("vllm:kv_cache_usage_perc", label, min(1.0, counters.running / engine.manner.parallel)),
+        gauge("vllm:kv_cache_usage_perc", label, min(1.0, counters.held / engine.manner.parallel)),
         counter("vllm:num_preemptions_total", label, 0),
         counter("vllm:prefix_cache_queries_total", label, counters.prompt),
         counter("vllm:prefix_cache_hits_total", label, 0),
@@ -194,7 +206,7 @@ def sglang_metrics(engine: Engine) -> str:
     lines = [
         gauge("sglang:num_running_reqs", label, counters.running),
         gauge("sglang:num_queue_reqs", label, counters.waiting),
-        gauge("sglang:token_usage", label, min(1.0, counters.running / engine.manner.parallel)),
+        gauge("sglang:token_usage", label, min(1.0, counters.held / engine.manner.parallel)),
         gauge("sglang:cache_hit_rate", label, 0.0),
         gauge("sglang:gen_throughput", label, round(counters.generated / uptime, 3)),
         gauge("sglang:max_total_num_tokens", label, engine.manner.pool),

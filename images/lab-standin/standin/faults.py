@@ -5,6 +5,9 @@
 | die | exit code, default 0 | the process ends at once, without a word |
 | wedge | | health and model list stay green, requests run and yield nothing, on whichever rank it is set |
 | degenerate | | every answer is token 0 (`!`) until its token limit |
+| prefill | | no token comes, but the counter of prompt tokens moves: a prompt that takes very long |
+| loading | | requests are answered with 503, as by an engine that is not ready |
+| broken | | requests are answered with 500 |
 | slow | seconds a token, default 0.5 | |
 | start-slowly | seconds, default 60 | the weights load that long; counted from the process's start |
 | fail-start | exit code, default 1 | loading the weights fails |
@@ -20,7 +23,17 @@ import time
 from pathlib import Path
 
 CONTROL_FOLDERS = ("/control", "/run/lab/standin")
-DEFAULTS = {"die": 0.0, "wedge": 1.0, "degenerate": 1.0, "slow": 0.5, "start-slowly": 60.0, "fail-start": 1.0}
+DEFAULTS = {
+    "die": 0.0,
+    "wedge": 1.0,
+    "degenerate": 1.0,
+    "prefill": 1.0,
+    "loading": 1.0,
+    "broken": 1.0,
+    "slow": 0.5,
+    "start-slowly": 60.0,
+    "fail-start": 1.0,
+}
 POLL_SECONDS = 0.1
 
 

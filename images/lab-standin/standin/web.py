@@ -79,6 +79,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         chat = path == "/v1/chat/completions"
         engine = self.server.engine
+        for word, status in (("loading", 503), ("broken", 500)):
+            if engine.faults.on(word):
+                self._error(status, f"told to be {word}", "ServerError")
+                return
         try:
             document = json.loads(body)
             if not isinstance(document, dict):

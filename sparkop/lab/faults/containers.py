@@ -76,6 +76,38 @@ def _kill_launchers(target: Target) -> str:
     return f"killed {', '.join(killed)}; the container ended with it"
 
 
+def _signal_ranks(target: Target, signal: str) -> str:
+    """Send a signal to every process of the host's ranks."""
+    found = containers(target, "rank")
+    for container in found:
+        top = target.host.docker("top", container["Id"], "-eo", "pid").split()[1:]
+        target.host.exec(["kill", f"-{signal}", *top], check=False)  # one may end meanwhile
+    return f"{signal} to all processes of {', '.join(map(_name, found))}"
+
+
+LOST = "Failed to initialize NVML: Unknown Error"
+_LOSE = f"""
+mkdir -p /usr/local/bin
+printf '#!/bin/sh\\necho "{LOST}"\\nexit 255\\n' >/usr/local/bin/nvidia-smi
+chmod 755 /usr/local/bin/nvidia-smi
+echo 'pynvml.NVMLError_Unknown: NVML Unknown Error; {LOST}' >/proc/1/fd/2
+"""
+
+
+def _lose_gpu(target: Target) -> str:
+    """As after a reload of the service manager: calls of NVML fail until the container is made anew."""
+    found = containers(target, "rank")
+    for container in found:
+        target.host.docker("exec", container["Id"], "sh", "-ec", _LOSE)
+    return f"{', '.join(map(_name, found))}: its log and its nvidia-smi say {LOST!r}"
+
+
+def _find_gpu(target: Target) -> str:
+    for container in containers(target, "rank"):
+        target.host.docker("exec", container["Id"], "rm", "-f", "/usr/local/bin/nvidia-smi")
+    return "nvidia-smi is as before"
+
+
 def _drift(target: Target) -> str:
     """Take the names from the engines' images: containers go on, the asked name is not there any more."""
     references = _own_references(target)
@@ -137,6 +169,18 @@ FAULTS = (
         "Kill a rank's launcher; Docker ends the workers with it.",
         _kill_launchers,
         _apply_mends,
+    ),
+    Fault(
+        "hang",
+        "Hang the host's ranks (SIGSTOP): they take connections and answer nothing.",
+        lambda target: _signal_ranks(target, "STOP"),
+        lambda target: _signal_ranks(target, "CONT"),
+    ),
+    Fault(
+        "gpu-lost",
+        "Let the ranks' log and nvidia-smi say that NVML knows no GPU any more.",
+        _lose_gpu,
+        _find_gpu,
     ),
     Fault("image-drift", "Take the names from the engines' images; running containers go on.", _drift, _pull),
 )

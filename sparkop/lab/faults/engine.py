@@ -54,12 +54,31 @@ def _wedge(target: Target) -> str:
 
 
 def _degenerate(target: Target) -> str:
-    """Only rank 0 makes the tokens: elsewhere nothing would happen. Raises LabError there."""
+    _tell_head(target, "degenerate")
+    return "every answer is token 0"
+
+
+def _prefill(target: Target) -> str:
+    _tell_head(target, "prefill")
+    return "no token comes, but the counter of prompt tokens moves"
+
+
+def _not_ready(target: Target) -> str:
+    _tell_head(target, "loading")
+    return "requests are answered with 503"
+
+
+def _server_error(target: Target) -> str:
+    _tell_head(target, "broken")
+    return "requests are answered with 500"
+
+
+def _tell_head(target: Target, word: str) -> None:
+    """Only rank 0 has the API: elsewhere nothing would happen. Raises LabError there."""
     ranks = {container["Config"]["Labels"].get("sparkop.rank") for container in containers(target, "rank")}
     if "0" not in ranks:
         raise LabError(f"{target.host.name} does not run rank 0, which makes the tokens")
-    _tell(target, "degenerate")
-    return "every answer is token 0"
+    _tell(target, word)
 
 
 def _slow(target: Target) -> str:
@@ -93,6 +112,24 @@ FAULTS = (
         "Let every answer be token 0; on the host of rank 0 (stand-in engine).",
         _degenerate,
         lambda target: _unsay(target, "degenerate"),
+    ),
+    Fault(
+        "long-prefill",
+        "Let no token come while the counter of prompt tokens moves; on the host of rank 0 (stand-in).",
+        _prefill,
+        lambda target: _unsay(target, "prefill"),
+    ),
+    Fault(
+        "not-ready",
+        "Let requests be answered with 503; on the host of rank 0 (stand-in engine).",
+        _not_ready,
+        lambda target: _unsay(target, "loading"),
+    ),
+    Fault(
+        "server-error",
+        "Let requests be answered with 500; on the host of rank 0 (stand-in engine).",
+        _server_error,
+        lambda target: _unsay(target, "broken"),
     ),
     Fault(
         "slow-start",

@@ -1,0 +1,92 @@
+"""What ``watch`` says on stdout: what has changed since the last look, as structured events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.watch_story import Fault
+from sparkop.resources.events import Event, Phase
+from sparkop.resources.liveness import Life
+
+
+class Say(Protocol):
+    """Gets every structured event: a name and its fields, never a secret."""
+
+    def __call__(self, event: str, **fields: Any) -> None: ...
+
+
+class Teller:
+    """Says each thing once, and again only when it has changed."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.told: dict[str, str] = {}
+
+    def tell(self, reading: Reading, plan: Plan, life: Life, faults: Mapping[str, Fault]) -> None:
+        """One look: how the group does, what is wrong, what is planned or held back."""
+        self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
+        for what, fault in faults.items():
+            self.state(
+                f"fault {what}", fault.text, event="fault", node=fault.node, what=what, text=fault.text
+            )
+        warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
+        for name, text in warnings.items():
+            self.state(name, text, event="note", text=text)
+        for text in plan.held:
+            self.state("held", _steady(text), event="held", text=text)
+        if not plan.held:
+            self.told.pop("held", None)
+        self._forget(faults, warnings)
+        if plan.operations:
+            why = why_of(plan)
+            self.state("plan", why, event="planned", operations=len(plan.operations), why=why)
+        elif self.told.pop("plan", None) or "rest" not in self.told:
+            self.told["rest"] = ""
+            nodes = len(reading.observed.documents)
+            self.say("looked", nodes=nodes, of=len(reading.desired.spec.nodes), converged=plan.converged)
+
+    def _forget(self, faults: Mapping[str, Fault], warnings: Mapping[str, str]) -> None:
+        for name in [n for n in self.told if n.startswith(("fault ", "warning "))]:
+            kind, _, what = name.partition(" ")
+            if name in warnings or (kind == "fault" and what in faults):
+                continue
+            text = self.told.pop(name)
+            if kind == "fault":
+                self.say("mended", what=what)
+            else:
+                self.say("note-over", text=text)
+
+    def state(self, name: str, value: str, *, event: str = "", **fields: Any) -> None:
+        """Say it when it is not what was said last."""
+        if self.told.get(name, "") == value:
+            return
+        self.told[name] = value
+        if event:
+            self.say(event, **{key: field for key, field in fields.items() if field not in (None, "")})
+
+    def listen(self, event: Event) -> None:
+        """The executor's events, as structured ones."""
+        operation = event.operation
+        if event.phase is Phase.NOTE:
+            self.say("note", node=event.node, text=event.text)
+        elif operation is not None and event.phase in (Phase.STARTED, Phase.DONE, Phase.FAILED):
+            fields: dict[str, Any] = {"node": operation.node, "resource": operation.resource}
+            if event.phase is Phase.DONE:
+                fields["seconds"] = round(event.seconds, 1)
+            if event.phase is Phase.FAILED:
+                fields["error"] = event.text
+            self.say(f"{operation.action}-{event.phase}", **fields)
+
+
+def why_of(plan: Plan) -> str:
+    """The cause of its first operation, in one line."""
+    cause = plan.operations[0].cause
+    return f"{plan.operations[0].resource}: {cause.field}: {cause.observed} -> {cause.desired}"
+
+
+def _steady(text: str) -> str:
+    """Without its figures: a pause that gets shorter is told once."""
+    return "".join(letter for letter in text if not letter.isdigit())
