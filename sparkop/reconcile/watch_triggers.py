@@ -37,7 +37,7 @@ class Triggers:
         self._lock = threading.Lock()
         self._streams: dict[str, Stream[Any]] = {}
         self._threads = [self._thread("events", name, self._read_events) for name in hosts]
-        if spec.memory.guard.enabled:
+        if spec.memory.guard.enabled and not spec.memory.guard.as_unit:
             self._threads += [self._thread("guard", name, self._read_guard) for name in hosts]
 
     def __enter__(self) -> Triggers:
