@@ -46,7 +46,9 @@ VERSION = 1
 HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
-OPTIONAL = ("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units")
+OPTIONAL = {
+    *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
+}
 """Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
