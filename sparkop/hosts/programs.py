@@ -125,6 +125,19 @@ def probed_document(output: bytes, nonce: str, *, node: str, said: bytes = b"") 
     return document
 
 
+_REMEDIES = (
+    (
+        "PermissionError",
+        "give that path to the user that sparkop logs in as (there: sudo chown -R THAT-USER PATH), "
+        "or name another folder: stateDirectory, weights.path",
+    ),
+    ("No space left", "make room there: df -h shows which disk is full"),
+    ("Disk quota exceeded", "make room there, or raise that user's quota"),
+    ("Read-only file system", "the kernel may have found the disk damaged: sudo dmesg tells"),
+)
+"""What to do about a refusal of the node's operating system."""
+
+
 def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
     """Raise what an act's answer says went wrong; nothing when it went well."""
     failure = answer.get("error")
@@ -139,7 +152,8 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
             remedy="Wait until it has ended; `sparkop lease show` says who it is.",
         )
     if kind in ("docker", "os"):
-        raise BlockedError(f"The node could not do it: {message}", node=node)
+        remedy = next((told for word, told in _REMEDIES if word in message), None) if kind == "os" else None
+        raise BlockedError(f"The node could not do it: {message}", node=node, remedy=remedy)
     raise SparkopError(f"The node's program failed: {message}", node=node, detail=failure.get("detail"))
 
 

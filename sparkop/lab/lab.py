@@ -145,7 +145,7 @@ def up(name: str | None = None, config: LabConfig | None = None, say: Say = lamb
     paths = LabPaths.of(name)
     with locked(paths):
         lab = _read(paths)
-        if lab is not None and lab.pid is not None:
+        if lab is not None and lab.pid is not None and overlay.overlay_path(name).exists():
             return _again(lab, asked, say)
         _clear(paths, say)
         try:
@@ -189,7 +189,7 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
         list(pool.map(start, lab.hosts))
     for port in (REGISTRY_PORT, HUB_PORT):
         wait_for(partial(listening, pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")
-    overlay.write(lab.paths, {})
+    overlay.write(lab.paths, {})  # last: an ``up`` that was killed before this is begun anew
     return lab
 
 

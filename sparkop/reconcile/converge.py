@@ -17,6 +17,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation, Unknown
@@ -228,7 +229,7 @@ def _first_failure(outcome: Outcome) -> BaseException:
 
 
 def _summary(plan: Plan) -> str:
-    parts = [f"{len(plan.operations)} operations"] if plan.operations else []
+    parts = [counted(len(plan.operations), "operation")] if plan.operations else []
     parts += [f"{len(plan.blockers)} blocked"] if plan.blockers else []
     parts += [f"{len(plan.unknown)} unknown"] if plan.unknown else []
     return ", ".join(parts) or "nothing to do"

@@ -172,8 +172,10 @@ def with_measured(status: Status, measured: tuple[Measured, ...]) -> Status:
 
 
 def _address(desired: Desired) -> str:
-    """Where clients reach the API: the head, as sparkop itself reaches it."""
-    remote = desired.spec.head.remote
+    """Where clients reach the API: the one address that it has, else the head as sparkop reaches it."""
+    bind, remote = desired.spec.api.bind, desired.spec.head.remote
+    if bind not in ("0.0.0.0", "::"):  # noqa: S104 (compared, not listened on)
+        return f"[{bind}]" if ":" in bind else bind
     return "localhost" if remote is None else remote.host
 
 

@@ -17,6 +17,11 @@ def unread(document: Document, section: str, node: str, kind: str) -> Unknown:
     return Unknown(node=node, reason=reason, resource=kind)
 
 
+def counted(number: int, word: str) -> str:
+    """``1 operation``, ``2 operations``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def human_bytes(count: float) -> str:
     """``512 B``, ``1.5 GiB``: binary units, one decimal."""
     for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)):

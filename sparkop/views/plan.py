@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from sparkop.reconcile.plan import Plan
+from sparkop.resources.compare import counted
 from sparkop.resources.operations import Blocker, Operation, Unknown
 from sparkop.views.confirm import agreed
 from sparkop.views.console import out, print_json, talk
@@ -67,7 +68,9 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
 
 def show_left(operations: Sequence[Operation]) -> None:
     """How much an interrupted apply has not done, on stderr; which, its progress has told."""
-    talk().print(Text(f"{len(operations)} operations are left: sparkop diff", style="yellow"))
+    talk().print(
+        Text(f"left to do: {counted(len(operations), 'operation')} (sparkop diff shows them)", style="yellow")
+    )
 
 
 def ask_approval(plan: Plan) -> bool:

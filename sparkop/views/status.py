@@ -14,7 +14,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.speeds import Speeds
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
-from sparkop.resources.compare import human_bytes, precise_seconds
+from sparkop.resources.compare import counted, human_bytes, precise_seconds
 from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
@@ -187,7 +187,7 @@ def show_applied(result: Converged, output: str = "text") -> None:
     if output == "json":
         print_json({"operations": result.operations, **document(status)})
         return
-    done = f"{result.operations} operations" if result.operations else "nothing to do"
+    done = counted(result.operations, "operation") if result.operations else "nothing to do"
     talk().print(Text.assemble(("converged", "bold green"), f": {done}"))
     console = out()
     console.print(f"url    {status.url}")

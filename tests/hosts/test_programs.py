@@ -87,6 +87,17 @@ def test_errors_of_acts(kind: str, error: type[SparkopError]) -> None:
     assert caught.value.node == "n"
 
 
+def test_what_the_system_refuses_has_a_way_on() -> None:
+    """Somebody else's folder, a full disk: the words of the kernel alone help nobody."""
+    for message, way in (
+        ("PermissionError: Permission denied: /s", "chown"),
+        ("OSError: No space left", "df"),
+    ):
+        with pytest.raises(BlockedError) as caught:
+            raise_act_error({"error": {"kind": "os", "message": message}}, node="n")
+        assert way in str(caught.value.remedy)
+
+
 @pytest.mark.parametrize("program", [probe_program(), act_program(), relay_program()], ids=lambda p: p.name)
 def test_the_remote_command_has_no_quoting_traps(program: object) -> None:
     """One pair of single quotes around harmless characters: the same in every shell."""

@@ -379,6 +379,20 @@ class TestDown:
         finally:
             down(name)
 
+    def test_up_after_an_up_that_was_killed_begins_anew(self) -> None:
+        """Its lab ran, but with disks half made: the hosts could not be booted."""
+        name = f"anew-{os.getpid()}"
+        command = [sys.executable, "-m", "sparkop", "lab", "up", "--name", name, "--engines", "none"]
+        try:
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+                assert process.stderr is not None
+                process.stderr.readline()  # network, registry and hub
+                process.kill()
+            assert up(name).host("spark-2").exec(["docker", "ps", "-q"]).stdout == ""
+        finally:
+            down(name)
+        assert leftovers(name) == []
+
     def test_up_interrupted_cleans_up_itself(self) -> None:
         name = f"interrupted-{os.getpid()}"
         command = [sys.executable, "-m", "sparkop", "lab", "up", "--name", name, "--engines", "none"]

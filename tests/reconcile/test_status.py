@@ -49,6 +49,12 @@ def test_a_cluster_that_serves_is_ok_everywhere() -> None:
     assert found.key_path == "/home/spark/.sparkop/test/api_key"
 
 
+def test_the_url_is_where_the_api_listens() -> None:
+    """``api.bind`` as one address: by the head's other addresses nobody answers."""
+    for bind, host in (("10.0.0.7", "10.0.0.7"), ("fd00::7", "[fd00::7]"), ("::", "spark-1")):
+        assert status(Cluster.make(spec_of(api={"bind": bind}))).url == f"http://{host}:8000/v1"
+
+
 def test_what_differs_is_told_where_it_differs() -> None:
     """Only the kind and node that differ."""
     cluster = serving()
