@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from sparkop.errors import ExitCode, SparkopError
+from sparkop.plain import plain
 from sparkop.views.channels import mend
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -145,7 +146,7 @@ def _unexpected(error: Exception) -> int:
     if os.environ.get("SPARKOP_DEBUG"):
         raise error
     click.echo(
-        f"sparkop: unexpected error: {type(error).__name__}: {error}\n"
+        f"sparkop: unexpected error: {type(error).__name__}: {plain(str(error))}\n"
         "This is a fault of sparkop. SPARKOP_DEBUG=1 shows where.",
         err=True,
     )

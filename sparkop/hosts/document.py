@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_interface
 from typing import Any
 
 from sparkop.errors import UnreachableError
@@ -69,6 +70,9 @@ class Gid:
     """``RoCE v2`` or ``IB/RoCE v1``; None where the kernel does not say."""
     netdev: str | None = None
 
+    def __post_init__(self) -> None:
+        IPv6Address(self.gid)  # raises ValueError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
@@ -99,6 +103,10 @@ class Interface:
     mac: str | None = None
     addresses: tuple[str, ...] = ()
     """With prefix length: ``192.168.100.10/24``. IPv4 and IPv6."""
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            ip_interface(address)  # raises ValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,10 +415,10 @@ class Document:
         return found[0] if found else None
 
 
-def parse_document(raw: Mapping[str, Any], *, node: str | None = None) -> Document:
+def parse_document(raw: Any, *, node: str | None = None) -> Document:
     """The typed form of a probe's answer. Raises UnreachableError (unknown) when it is none."""
     try:
-        document = decode(Document, dict(raw))
+        document = decode(Document, raw)
     except NotOfTypeError as error:
         raise UnreachableError("The node's answer can't be read.", node=node, cause=str(error)) from error
     if document.version != VERSION:

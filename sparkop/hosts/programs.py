@@ -106,7 +106,7 @@ def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> 
         )
     try:
         answer = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreachableError(
             "The node's answer can't be read.", node=node, cause=f"it is no JSON ({error})"
         ) from error

@@ -1,4 +1,5 @@
-"""JSON to frozen dataclasses, strict on types and tolerant to unknown keys.
+"""JSON to frozen dataclasses, strict on types and tolerant to unknown keys. Text is one line, without what
+would steer a terminal: names of interfaces, processes and containers are whatever somebody chose.
 
 Dataclasses because every command pays for these classes at its start: as pydantic models the document's
 eighteen cost more than half of an SSH connection (70 ms here), this a few milliseconds.
@@ -12,9 +13,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from sparkop.plain import one_line
+
 T = TypeVar("T")
 Decoder = Callable[[Any, str], Any]
 """Value and its place in the document to the typed value."""
+
+MOST = 2**63
+"""No figure of a node is as large: beyond it arithmetic with floats fails."""
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -54,7 +60,9 @@ def _plain(kind: type) -> Decoder:
     def plain(value: Any, at: str) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise _wrong(at, _NAMES[kind], value)
-        return value
+        if isinstance(value, (int, float)) and not -MOST < value < MOST:  # NaN is neither
+            raise NotOfTypeError(f"{at.lstrip('.') or 'it'} is no figure of a node: {_shown(value)}")
+        return one_line(value) if isinstance(value, str) else value
 
     return plain
 
@@ -92,9 +100,19 @@ def _record(kind: Any) -> Decoder:
         for name in required:
             if name not in value:
                 raise NotOfTypeError(f"{at}.{name}".lstrip(".") + " is missing")
-        return kind(**{k: decoders[k](v, f"{at}.{k}") for k, v in value.items() if k in decoders})
+        fields = {k: decoders[k](v, f"{at}.{k}") for k, v in value.items() if k in decoders}
+        try:
+            return kind(**fields)
+        except ValueError as error:  # what a class itself refuses: a text that is no address
+            raise NotOfTypeError(f"{at.lstrip('.') or 'it'}: {error}") from error
 
     return record
+
+
+def _shown(value: float) -> str:
+    return (
+        f"{value:.3g}" if isinstance(value, float) else f"{'-' if value < 0 else ''}2**{value.bit_length()}"
+    )
 
 
 def _wrong(at: str, expected: str, value: Any) -> NotOfTypeError:

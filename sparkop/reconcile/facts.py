@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.engines.render import engine_of
-from sparkop.errors import SparkopError, SpecError
+from sparkop.errors import SparkopError, SpecError, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
@@ -25,7 +25,7 @@ def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
     """The documents of the named nodes, in their order. Raises SpecError when the file does not hold them."""
     try:
         recorded: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SpecError(
             f"the facts in {path} can't be read: {error}", remedy="record them: sparkop facts"
         ) from error
@@ -40,7 +40,17 @@ def load_facts(path: Path, names: Sequence[str]) -> Mapping[str, Document]:
             cause=f"it was recorded for {', '.join(recorded)}",
             remedy="name the spec's nodes so, or record facts of these nodes: sparkop facts",
         )
-    return {name: parse_document(recorded[name], node=name) for name in names}
+    return {name: _document(path, name, recorded[name]) for name in names}
+
+
+def _document(path: Path, name: str, recorded: object) -> Document:
+    """Raises SpecError with the place: the file is the user's, no node has failed."""
+    try:
+        return parse_document(recorded)
+    except UnreachableError as error:
+        raise SpecError(
+            f"the facts in {path} can't be read: {name}: {error.cause}", remedy="record them: sparkop facts"
+        ) from error
 
 
 def record_facts(

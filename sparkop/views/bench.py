@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkop.serving.summary import Comparison, Row, rows
-from sparkop.views.console import out, print_json, talk
+from sparkop.views.console import PlainConsole, out, print_json, talk
 from sparkop.views.documents import document
 
 _BAR = 20
@@ -30,7 +30,7 @@ def tell(text: str) -> None:
 
 def _wide() -> Console:
     """Stdout; files and pipes get the width that tables need."""
-    return out() if out().is_terminal else Console(file=sys.stdout, highlight=False, width=_WIDE)
+    return out() if out().is_terminal else PlainConsole(file=sys.stdout, width=_WIDE)
 
 
 def show_bench(measured: Mapping[str, Any], output: str = "text") -> None:

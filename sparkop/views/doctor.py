@@ -28,17 +28,10 @@ def show_report(report: Report, output: str = "text", *, everything: bool = Fals
         for result in report.results:
             if result.evidence:
                 told = _head(result, State.OK).append(f" {result.evidence}", style="dim")
-                console.print(printable(told))
+                console.print(told)
     for line in complaint_lines(report):
-        console.print(printable(line))
+        console.print(line)
     console.print(summary(report))
-
-
-def printable(line: Text) -> Text:
-    """The line without control characters: names of processes and interfaces may hold them, and a terminal
-    would obey."""
-    line.plain = "".join(each if each.isprintable() or each == "\n" else "�" for each in line.plain)
-    return line
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from sparkop.resources.checks.model import State
 from sparkop.views.console import out, print_json
-from sparkop.views.doctor import SIGNS, STYLES, complaint_lines, printable, report_json
+from sparkop.views.doctor import SIGNS, STYLES, complaint_lines, report_json
 from sparkop.views.documents import document
 from sparkop.views.fabric_map import FabricMap, Port
 
@@ -36,18 +36,18 @@ def show_fabric(drawn: FabricMap, output: str = "text") -> None:
         return
     console = out()
     for line in table(drawn):
-        console.print(printable(line))
+        console.print(line)
     console.print()
     for line in drawing(drawn):
-        console.print(printable(line))
+        console.print(line)
     console.print()
     for node, variables in drawn.variables.items():
         if not variables:  # a single node needs none
             continue
         told = " ".join(f"{name}={value}" for name, value in variables.items())
-        console.print(printable(Text.assemble((node, "bold"), f"  {told}")))
+        console.print(Text.assemble((node, "bold"), f"  {told}"))
     for line in complaint_lines(drawn.report):
-        console.print(printable(line))
+        console.print(line)
 
 
 def _checks(drawn: FabricMap) -> dict[str, Any]:

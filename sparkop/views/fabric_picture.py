@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from xml.sax.saxutils import escape
 
+from sparkop.plain import one_line
 from sparkop.resources.checks.model import State
 from sparkop.views.fabric_map import FabricMap, Port, Wire
 
@@ -39,12 +40,7 @@ def svg(drawn: FabricMap) -> str:
     for index, (state, text) in enumerate(complaints):
         y = height + 22 * index + 12
         body.append(f'<text x="{MARGIN}" y="{y}" fill="{COLOURS[state]}">{escape(text)}</text>')
-    return "\n".join([*map(_printable, body), "</svg>", ""])
-
-
-def _printable(line: str) -> str:
-    """XML holds no control characters, and Linux lets the name of an interface hold them."""
-    return "".join(each if each.isprintable() else "�" for each in line)
+    return "\n".join([*map(one_line, body), "</svg>", ""])
 
 
 def _height(drawn: FabricMap, node: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from sparkop.plain import plain
 from sparkop.resources.masking import mask
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def watch_events(output: str = "text") -> Say:
 def _masked(_logger: Any, _name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in fields.items():
         if isinstance(value, str):
-            fields[name] = mask(" ".join(value.split()))
+            fields[name] = mask(plain(" ".join(value.split())))
     return fields
