@@ -51,7 +51,9 @@ def command(
     """Look, and heal: a dead or wedged group is replaced, once, right; what only a human can mend is told.
 
     A cluster that `stop` stopped is left alone until `apply`. Events go to stdout, one line each.
-    Exit codes: with --once as apply; else until you stop it (130, 143), or 65 when the spec is refused.
+    Exit codes: with --once as apply. With --dry-run 0, also when there is something to do (the events tell
+    it), 4 when a node could not be read, 6 when a human has to do something. Else it runs until you stop it
+    (130, 143); 65 when the spec is refused at the start.
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.restrain import Asked, By
@@ -65,10 +67,11 @@ def command(
         if once or dry_run:
             _once(loaded, say, stop, asked, dry_run)
             return ExitCode.OK
+        changed = _changed((choice.path, *choice.overlays))
         while not stop.is_set():
-            files = (choice.path, *choice.overlays)
-            if not _run(loaded, say, stop, asked, period, _changed(files)):
+            if not _run(loaded, say, stop, asked, period, changed):
                 break
+            changed = _changed((choice.path, *choice.overlays))  # before it is read: no write is missed
             try:
                 loaded, choice = reach_spec(spec, overlays, sets)
                 refuse_unsafe(loaded)
@@ -77,6 +80,7 @@ def command(
                 say(
                     "spec-refused",
                     error=error.message,
+                    cause=error.detail or error.cause,
                     remedy="the spec of before is kept until it is mended",
                 )
     return ExitCode.OK

@@ -22,6 +22,7 @@ Request (all but ``nonce`` may be left out)::
      "units": false,               # our programs that run without a container: node/units.py
      "libraries": ["path"],        # SHA-256 and NCCL version of large files: a second each
      "pings": [{"name": "n", "address": "192.168.100.11", "source": "192.168.100.10", "bytes": 9000}],
+     "changed": {"path": "trip.json", "seen": null, "seconds": 300},  # waits until the file is not as seen
      "timeout": 5.0}
 
 A container is told of when it carries any of the labels (``key`` or ``key=value``) or has one of the names.
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import stat
 import sys
 import time
@@ -43,11 +45,14 @@ from . import engine, gpus, headers, health, network, ping, units, wire
 from .wire import maybe, read_text
 
 VERSION = 1
+TURN = 0.25
+"""Seconds between two looks at a file that is waited for."""
 HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
+    "changed",
 }
 """Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -79,6 +84,7 @@ class Probe:
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
             "lost_gpus": self.lost_gpus,
+            "changed": self.changed,
             "health": lambda: health.read(self.errors),
             "libraries": lambda: self.each("libraries", lambda path: health.library(self.path(path))),
             "pings": self.pings,
@@ -144,6 +150,16 @@ class Probe:
         asked = self.request["lost_gpus"]
         return gpus.lost(asked["containers"], bool(asked.get("always")), self.timeout)
 
+    def changed(self) -> dict[str, Json]:
+        """What a file is when it is not as ``seen`` any more, or when the time is over, or nobody listens."""
+        asked = self.request["changed"]
+        path, end = self.path(asked["path"]), time.monotonic() + float(asked["seconds"])
+        while True:
+            stamp = stamp_of(path)
+            left = end - time.monotonic()
+            if stamp != asked["seen"] or left <= 0 or select.select([sys.stdin], [], [], min(TURN, left))[0]:
+                return {"stamp": stamp}
+
     def state(self) -> dict[str, Json]:
         """The JSON files of the state folder, by name."""
         folder = os.path.expanduser(self.request["state"])
@@ -175,6 +191,15 @@ class Probe:
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return entries if isinstance(entries, dict) else {}
+
+
+def stamp_of(path: str) -> list[int] | None:
+    """Changes whenever a file is written; None when there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return [found.st_ino, found.st_mtime_ns, found.st_size]
 
 
 def read_json(path: str) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparkop.reconcile.history import FAULT, MENDED, SERVED, WATCH, entries_in
+from sparkop.reconcile.history import FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
 from sparkop.reconcile.observe import Reading
 from sparkop.resources.compare import human_bytes, human_seconds
 
@@ -48,18 +48,35 @@ def _of_entry(entry: Mapping[str, Any]) -> Happened:
 
 
 def _text(event: str, entry: Mapping[str, Any]) -> str:
+    epoch = entry.get("epoch")
     if event == "start":
-        by = "watch" if entry.get("by") == WATCH else "a command"
-        return f"group {entry.get('epoch')} by {by}: {entry.get('why') or 'no cause known'}"
+        by = "watch replaced the ranks" if entry.get("by") == WATCH else "a command started the ranks"
+        return f"{by} (group {epoch}): {_because(str(entry.get('why') or ''))}"
     if event == "ready":
         seconds = entry.get("seconds")
         took = f" after {human_seconds(float(seconds))}" if isinstance(seconds, int | float) else ""
-        return f"group {entry.get('epoch')} served its first token{took}"
+        return f"group {epoch} served its first token{took}"
     if event == SERVED:
-        return f"group {entry.get('epoch')} has served for ten minutes: earlier restarts count no more"
-    if event in (FAULT, MENDED):
-        text = f": {entry['text']}" if entry.get("text") else " is gone"
-        return f"{entry.get('what')}{text}"
+        return f"group {epoch} has served for ten minutes: earlier restarts count no more"
+    if event == FAULT:
+        return f"{_place(entry)}: {entry.get('text') or 'not as it should be'}"
+    if event == MENDED:
+        return f"{_place(entry)}: that is over"
+    if event == FAILED:
+        return f"watch could not mend it: {entry.get('text') or 'no reason known'}"
     known = str(entry.get("text") or "")
     others = (f"{key} {value}" for key, value in entry.items() if key not in ("id", "event", "at", "node"))
     return known or ", ".join(others)
+
+
+def _because(why: str) -> str:
+    """``rank/1 state is exited (137), not running`` of ``rank/1 state: exited (137) -> running``."""
+    field, _, change = why.partition(": ")
+    observed, _, desired = change.rpartition(" -> ")
+    return f"{field} is {observed}, not {desired}" if observed else why or "no cause known"
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    """``spark-2, fabric`` of ``fabric@spark-2``."""
+    what, _, node = str(entry.get("what")).partition("@")
+    return f"{node}, {what}" if what != "node" else node

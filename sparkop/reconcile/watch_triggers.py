@@ -1,6 +1,6 @@
-"""What makes ``watch`` look before its next tick: an event of a node's Docker engine, and a memory guard that
-says that it has killed. Nothing is decided by an event: it only wakes. A stream ends silently when its engine
-or its node goes away; it is opened again."""
+"""What makes ``watch`` look before its next tick: an event of a node's Docker engine, and the record
+that a memory guard leaves when it kills (also while Docker hangs). Nothing is decided by an event: it only
+wakes. A stream ends silently when its engine or its node goes away; it is opened again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from sparkop.engines.paths import state_directory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.streams import Stream
-from sparkop.resources.guard import guard_name
 from sparkop.resources.labels import CLUSTER
+from sparkop.resources.trip import FILE
 from sparkop.spec.models import ClusterSpec
 
 PAUSE = 5.0
@@ -21,8 +22,8 @@ PAUSE = 5.0
 ACTIONS = ("die", "oom", "pause", "destroy")
 
 
-KILLED = ": killed "
-"""In the line that the guard writes when it has acted."""
+AWAITED = 300.0
+"""Seconds for which a node is asked to wait for a record of its guard, until it is asked anew."""
 
 
 class Triggers:
@@ -30,18 +31,18 @@ class Triggers:
 
     def __init__(self, spec: ClusterSpec, hosts: Mapping[str, Host], wake: threading.Event) -> None:
         self._filters = {"label": [f"{CLUSTER}={spec.name}"], "event": list(ACTIONS), "type": ["container"]}
-        self._guard = guard_name(spec.name)
+        self._states = {node.name: state_directory(spec, node) for node in spec.nodes}
         self._hosts = hosts
         self._wake = wake
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._streams: dict[str, Stream[Any]] = {}
         self._threads = [self._thread("events", name, self._read_events) for name in hosts]
-        if spec.memory.guard.enabled and not spec.memory.guard.as_unit:
-            self._threads += [self._thread("guard", name, self._read_guard) for name in hosts]
+        guarded = hosts if spec.memory.guard.enabled else ()
+        self._awaiting = [self._thread("guard", name, self._await_record) for name in guarded]
 
     def __enter__(self) -> Triggers:
-        for thread in self._threads:
+        for thread in (*self._threads, *self._awaiting):
             thread.start()
         return self
 
@@ -51,7 +52,7 @@ class Triggers:
             streams = list(self._streams.values())
         for stream in streams:
             stream.close()
-        for thread in self._threads:
+        for thread in self._threads:  # those that await a record end with the connections
             thread.join(timeout=PAUSE)
 
     def _thread(self, what: str, name: str, read: Callable[[str], None]) -> threading.Thread:
@@ -64,21 +65,24 @@ class Triggers:
         return threading.Thread(target=follow, daemon=True, name=f"{what}-{name}")
 
     def _read_events(self, name: str) -> None:
-        with self._open(f"events {name}", self._hosts[name].containers.events(self._filters)) as stream:
+        stream = self._hosts[name].containers.events(self._filters)
+        with self._lock:
+            self._streams[name] = stream
+        with stream:
+            if self._over.is_set():
+                return
             for _ in stream:
                 self._wake.set()
 
-    def _read_guard(self, name: str) -> None:
-        lines = self._hosts[name].log_lines(self._guard, tail=0, follow=True)
-        with self._open(f"guard {name}", lines) as stream:
-            for line in stream:
-                if KILLED in line:
-                    self._wake.set()
-
-    def _open(self, key: str, stream: Stream[Any]) -> Stream[Any]:
-        """The stream, closed with all others; at once when it came too late for that."""
-        with self._lock:
-            self._streams[key] = stream
-        if self._over.is_set():
-            stream.close()
-        return stream
+    def _await_record(self, name: str) -> None:
+        seen, seconds = None, 0.0
+        while not self._over.is_set():
+            asked = {"path": FILE, "seen": seen, "seconds": seconds}
+            request = {"sections": ["changed"], "state": self._states[name], "changed": asked}
+            document = self._hosts[name].probe(request, timeout=seconds + 30.0)
+            if "changed" not in document:
+                return
+            stamp = document["changed"]["stamp"]
+            if seconds and stamp not in (seen, None):
+                self._wake.set()
+            seen, seconds = stamp, AWAITED

@@ -90,6 +90,12 @@ def _boot(*hosts: str) -> Do:
     return do
 
 
+def _cut_with_restore(stage: Stage) -> None:
+    """As after `docker update --restart=always` by somebody: Docker brings the rank back alone at boot."""
+    stage.shell(WORKER, "docker update --restart=always $(docker ps -q --filter label=sparkop.role=rank)")
+    stage.break_("power-cut", WORKER)
+
+
 def _cut_both(stage: Stage) -> None:
     stage.break_("power-cut", HEAD)
     stage.break_("power-cut", WORKER)
@@ -170,7 +176,7 @@ def _dockerd_gone_for_a_moment(stage: Stage) -> None:
 _CLIENTS = """
 import http.client, json, sys, threading
 body = json.dumps({"model": "tiny-chat", "messages": [{"role": "user", "content": "Tell me a long story."}],
-                   "max_tokens": 60, "ignore_eos": True})
+                   "max_tokens": 400, "ignore_eos": True})
 key = open("/root/.sparkop/standin/api_key").read().strip()
 def ask():
     c = http.client.HTTPConnection("127.0.0.1", 8000, timeout=600)
@@ -286,6 +292,16 @@ ROWS: tuple[Row, ...] = (
         told("node@"),
         serves,
         then=_boot(HEAD, WORKER),
+        restarts=1,
+        seconds=150,
+    ),
+    Row(
+        "a rank that Docker brought back alone after a power cut",
+        "all ranks anew",
+        _cut_with_restore,
+        told(f"node@{WORKER}"),
+        serves,
+        then=_boot(WORKER),
         restarts=1,
         seconds=150,
     ),

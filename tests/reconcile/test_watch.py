@@ -374,7 +374,43 @@ def test_events_tell_the_story() -> None:
     story = happened(cluster.observe(canary=False))
     told = [each for each in story if each.event != "pulled"]
     assert [each.event for each in told] == ["start", "ready", "restart", "ready", "served", "stop"]
-    assert "exited (137)" in told[2].text
+    assert [each.text for each in told] == [
+        "a command started the ranks (group 1): rank/0 container is missing, not running",
+        told[1].text,
+        "watch replaced the ranks (group 2): rank/1 state is exited (137), not running",
+        told[3].text,
+        "group 2 has served for ten minutes: earlier restarts count no more",
+        told[5].text,
+    ]
+    assert told[1].text.startswith("group 1 served its first token after ")
+    assert told[5].text.endswith("; watch leaves it alone")
+
+
+def test_events_name_faults_by_node_and_say_when_they_are_over() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.node("spark-2").answer = Answer.SILENT
+    watching.minutes(2)
+    cluster.node("spark-2").answer = Answer.WHOLE
+    watching.minutes(2)
+    story = [each for each in happened(cluster.observe(canary=False)) if each.event in ("fault", "mended")]
+    assert story[0].text.startswith("spark-2: unknown: The node does not answer")
+    assert story[1].text == "spark-2: that is over"
+
+
+def test_the_story_is_bounded() -> None:
+    """Two hundred entries, none longer than a few lines: months of a bad cable must not fill the head."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    for _ in range(110):
+        cluster.node("spark-2").answer = Answer.SILENT
+        watching.ticks(3)
+        cluster.node("spark-2").answer = Answer.WHOLE
+        watching.ticks(3)
+    assert len(entries(cluster)) == 200
+    assert all(len(json.dumps(entry)) < 1500 for entry in entries(cluster))
 
 
 def _count_in_metrics(cluster: Cluster, name: bytes) -> None:

@@ -1,114 +1,138 @@
-"""watch on real sshd and Docker with the stand-in: what breaks is mended in time, what must not be is not."""
+"""watch on real sshd and Docker with the stand-in: what breaks is mended in time, what must not be is not.
+
+A few rows of the drift table, and the cases in which more than one program acts; ``python -m tests.drift``
+plays the whole table.
+"""
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.scenarios.conftest import ROOT, STANDIN, User
+from tests.drift.rows import CALM, ROWS, play
+from tests.drift.watcher import Event, Stage, Watcher, done, serves, stage, told
+from tests.scenarios.conftest import STANDIN, User
 
 pytestmark = pytest.mark.lab
-QUICK = "0s,0s,0s,0s,0s,0s,0s,0s"
-"""Pauses between restarts: one fault follows the other here."""
 
-
-class Watcher:
-    """A running `sparkop watch` and what it has said."""
-
-    def __init__(self, user: User) -> None:
-        self.user = user
-        self.log = (user.home / "watch.jsonl").open("w+")
-        command = ["watch", STANDIN, "--period", "3", "--pauses", QUICK, "-o", "json"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sparkop", *command],
-            cwd=ROOT,
-            env=user.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
-
-    def said(self) -> list[dict[str, Any]]:
-        lines = (self.user.home / "watch.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-    def until(self, wanted: Callable[[dict[str, Any]], bool], seconds: float, since: int = 0) -> int:
-        """Wait for an event after the first ``since`` ones; returns how many there are by then."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            said = self.said()
-            for number, event in enumerate(said[since:], since + 1):
-                if wanted(event):
-                    return number
-            assert self.process.poll() is None, said[-3:]
-            time.sleep(0.2)
-        raise AssertionError(f"not within {seconds} s; said: {self.said()[since:]}")
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+NIGHT = ("kill-rank", "exit-zero", "degenerate", "server-error", "kill-guard", "cable", "long-prefill")
 
 
 @pytest.fixture
-def watcher(user: User) -> Iterator[Watcher]:
-    user.sparkop("apply", STANDIN, check=0)
-    watcher = Watcher(user)
-    watcher.until(lambda event: event.get("verdict") == "serving", 30)
-    yield watcher
-    if watcher.process.poll() is None:
-        watcher.process.kill()
-        watcher.process.wait()
-    watcher.log.close()
+def watched(user: User) -> Iterator[Stage]:
+    with stage(user, STANDIN, "--set", "ready.canary.deadline=5s") as running:
+        yield running
 
 
-def serves(event: dict[str, Any]) -> bool:
-    return event["event"] == "serving"
+def starts(said: list[Event]) -> int:
+    """How many ranks were started."""
+    return sum(done("start", "rank/")(event) for event in said)
 
 
-def test_a_night_of_faults(user: User, watcher: Watcher) -> None:
-    """Dead ranks, a dead launcher and garbage are mended; the cable is told; a stop is left alone."""
+def test_a_night_of_faults(watched: Stage) -> None:
+    """Deaths, garbage and errors are mended; the cable is told; work and a stop are left alone."""
+    watcher = watched.watcher
+    rows = {row.fault: row for row in (*CALM, *ROWS) if row.fault}
+    for name in NIGHT:
+        play(watched, rows[name])
     at = len(watcher.said())
-    for fault, node, seconds in (
-        ("kill-rank", "spark-2", 30),
-        ("exit-zero", "spark-2", 30),
-        ("kill-launcher", "spark-1", 30),
-        ("degenerate", "spark-1", 60),
-    ):
-        user.sparkop("lab", "break", fault, node, check=0)
-        at = watcher.until(serves, seconds, at)
-    starts = [e for e in watcher.said() if e["event"] == "start-done" and e["resource"].startswith("rank/")]
-    assert len(starts) == 8, "each fault led to one restart of both ranks"
-
-    user.sparkop("lab", "break", "cable", "spark-2", check=0)
-    at = watcher.until(lambda e: e["event"] == "fault" and "fabric@spark-2" in e["what"], 30, at)
-    at = watcher.until(lambda e: e["event"] == "remembered" and e["kind"] == "fault", 30, at)
-    user.sparkop("lab", "mend", "cable", "spark-2", check=0)
-    at = watcher.until(lambda e: e["event"] == "remembered" and e["kind"] == "mended", 30, at)
-
-    user.sparkop("stop", STANDIN, "--yes", check=0)
+    watched.sparkop("stop", "--yes", check=0)
     at = watcher.until(lambda e: e["event"] == "held", 30, at)
     time.sleep(7)  # two periods in which it could have started something
     assert not any(e["event"] == "acting" for e in watcher.said()[at:])
-    user.sparkop("apply", STANDIN, check=0)
+    watched.sparkop("apply", check=0)
+    assert watched.user.sparkop("watch", watched.spec, *watched.words, "--dry-run").code == 0
+    assert '"running": true' in watched.sparkop("status", "-o", "json").out
     assert watcher.end() == 143
+    assert '"running": false' in watched.sparkop("status", "-o", "json").out
 
-    told = [event["event"] for event in user.sparkop("events", STANDIN, "-o", "json", check=0).json]
-    assert told.count("restart") >= 4
-    assert "fault" in told
-    assert "mended" in told
+    story = [event["event"] for event in watched.remembered()]
+    assert story.count("restart") >= 4
+    assert "fault" in story
+    assert "mended" in story
 
 
-def test_a_node_that_loses_power_is_brought_in_again(user: User, watcher: Watcher) -> None:
-    user.sparkop("lab", "break", "power-cut", "spark-2", check=0)
-    at = watcher.until(lambda e: e["event"] == "fault" and e["what"] == "node@spark-2", 90)
-    assert not any(e["event"] == "acting" for e in watcher.said()), "the survivor is not touched"
-    user.sparkop("lab", "boot", "spark-2", check=0)
-    watcher.until(serves, 90, at)
-    assert user.sparkop("diff", STANDIN).code == 0
+def test_a_node_that_loses_power_is_brought_in_again(watched: Stage) -> None:
+    play(watched, next(row for row in ROWS if row.fault == "power-cut"))
+    watched.sparkop("diff", check=0)
+
+
+def test_a_watch_that_was_killed_in_a_restart_goes_on_where_it_was(watched: Stage) -> None:
+    """SIGKILL between stop and start: the next one waits for the dead one's lease, and starts the group."""
+    watcher = watched.watcher
+    at = len(watcher.said())
+    watched.break_("kill-rank", "spark-2")
+    watcher.until(done("remove", "rank/"), 30, at)
+    watcher.kill()
+    assert watched.sparkop("diff").code == 2
+    at = len(watcher.said())
+    watcher.again()
+    watcher.until(serves, 120, at)
+    watched.sparkop("diff", check=0)
+
+
+def test_two_watches_and_an_apply_do_each_thing_once(watched: Stage) -> None:
+    """Whoever has the lease acts; the others find it done."""
+    first = watched.watcher
+    second = Watcher(watched.user, watched.spec, *watched.words, name="second")
+    try:
+        second.until(lambda e: e.get("verdict") == "serving", 60)
+        before = starts(first.said()) + starts(second.said())
+        watched.break_("kill-rank", "spark-2")
+        ran = watched.sparkop("apply")
+        assert ran.code in (0, 5), ran.err
+        end = time.monotonic() + 60
+        while watched.sparkop("diff").code != 0:
+            assert time.monotonic() < end
+        events = watched.remembered()
+        groups = [event for event in events if event["event"] in ("start", "restart")]
+        assert len({event["epoch"] for event in groups}) == len(groups), "no group was started twice"
+        by_watch = (starts(first.said()) + starts(second.said()) - before) / 2
+        by_apply = ran.err.count("✓ start rank/0")
+        assert by_watch + by_apply == 1, (ran.err, first.said()[-20:], second.said()[-20:])
+    finally:
+        second.kill()
+        second.log.close()
+
+
+def test_a_spec_that_is_edited_under_a_watch(watched: Stage) -> None:
+    """Invalid: told, the last good one is kept and still healed by. Valid: applied. Deleted: as invalid."""
+    watcher, path = watched.watcher, Path(watched.spec)
+    good = path.read_text()
+    at = len(watcher.said())
+    path.write_text(good.replace("maxSequences: 4", "maxSequences: many"))
+    at = watcher.until(lambda e: e["event"] == "spec-refused", 30, at)
+    assert "maxSequences" in str(watcher.said()[at - 1])
+    watched.break_("kill-rank", "spark-2")
+    at = watcher.until(serves, 60, at)
+    path.unlink()
+    at = watcher.until(lambda e: e["event"] == "spec-refused", 30, at)
+    path.write_text(good.replace("maxSequences: 4", "maxSequences: 3"))
+    at = watcher.until(lambda e: e["event"] == "spec-changed", 30, at)
+    watcher.until(serves, 60, at)
+    watched.sparkop("diff", check=0)
+
+
+def test_what_nobody_can_mend_ends_with_a_reason(user: User) -> None:
+    """The budget is spent: told in status, with what was tried; apply gives it back."""
+    with stage(user, STANDIN, pauses="1s") as running:
+        running.shell("spark-1", "mkdir -p /run/lab/standin; echo 1 >/run/lab/standin/fail-start")
+        try:
+            at = len(running.watcher.said())
+            running.break_("kill-rank", "spark-2")
+            running.watcher.until(told("rank/all@spark-1"), 120, at)
+            running.watcher.until(
+                lambda e: e["event"] == "remembered" and "rank/all@" in e.get("what", ""), 60, at
+            )
+            gone = running.sparkop("status", check=6).out
+            assert "watch gave up at" in gone
+            assert "2 did not last" in gone
+            assert "sparkop apply" in gone
+            assert "it ended with: rank 0 exited (1)" in gone
+        finally:
+            running.shell("spark-1", "rm -f /run/lab/standin/fail-start")
+        running.sparkop("apply", check=0)
+        assert "gave up" not in running.sparkop("status", check=0).out

@@ -1,12 +1,15 @@
 """Random faults under a running watch, with a client that asks all the while: ``python -m tests.soak``.
 
-At the end the cluster is as desired, every fault is in the history, and nothing was restarted without one.
+At the end the cluster is as desired, every fault is in the history, nothing was restarted without one, the
+client's requests failed only while something was broken, and watch has not grown.
 Needs root on Linux (the lab); makes a lab of its own and takes it down. Exit 0, or 1 with what was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import statistics
 import subprocess
@@ -14,16 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sparkop.lab.enter import command_inside, environment
+from tests.drift.watcher import Event, Watcher, verdict
 from tests.labkit import temporary_lab
 from tests.scenarios.conftest import ROOT, STANDIN, User
-from tests.scenarios.test_watch import Watcher
 
-Event = dict[str, Any]
+SLACK = 3.0
+"""Seconds after its end in which a fault may still cost a request."""
+GROWTH = 1.3
+"""How many times its size of the first minute watch may have at the end."""
 
 
 @dataclass(frozen=True)
@@ -72,47 +77,109 @@ def client_of(user: User) -> subprocess.Popen[str]:
     )
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a process uses: resident bytes, and seconds of a core since its start."""
+
+    at: float
+    resident: int
+    busy: float
+
+
+def use_of(pid: int) -> Use:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    return Use(time.monotonic(), int(fields[21]) * page, (int(fields[11]) + int(fields[12])) / ticks)
+
+
+@dataclass
+class Soak:
+    """What has happened so far."""
+
+    done: list[Trouble] = field(default_factory=list)
+    windows: list[tuple[float, float]] = field(default_factory=list)
+    """From a fault to its end, seconds since 1970."""
+    detect: dict[str, list[float]] = field(default_factory=dict)
+    repair: dict[str, list[float]] = field(default_factory=dict)
+    uses: list[Use] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
 def soak(user: User, minutes: float, chance: random.Random) -> list[str]:
     """What was wrong; empty when nothing was."""
     user.sparkop("apply", STANDIN, check=0)
-    watcher = Watcher(user)
-    watcher.until(lambda event: event.get("verdict") == "serving", 60)
+    watcher = Watcher(user, STANDIN)
+    watcher.until(verdict("serving"), 60)
     client = client_of(user)
     troubles = TROUBLES + ((LONG,) if minutes >= 10 else ())
-    wrong: list[str] = []
-    done: list[Trouble] = []
-    detect: list[float] = []
-    repair: list[float] = []
+    soaked = Soak()
     end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end and not wrong:
-        trouble = chance.choice(troubles)
-        at = len(watcher.said())
-        user.sparkop("lab", "break", trouble.fault, trouble.node, check=0)
-        began = time.monotonic()
-        print(f"{trouble.fault} on {trouble.node} ...", end=" ", flush=True)
-        try:
-            at = watcher.until(trouble.detected, trouble.seconds, at)
-            detect.append(time.monotonic() - began)
-            if trouble.mend:
-                at = watcher.until(lambda event: event["event"] == "remembered", trouble.seconds, at)
-                user.sparkop("lab", "mend", trouble.fault, trouble.node, check=0)
-            watcher.until(trouble.over, trouble.seconds, at)
-            repair.append(time.monotonic() - began)
-            print(f"seen after {detect[-1]:.1f} s, over after {repair[-1]:.1f} s")
-        except AssertionError as error:
-            wrong.append(f"{trouble.fault} on {trouble.node}: {error}")
-        done.append(trouble)
+    time.sleep(5)
+    while time.monotonic() < end and not soaked.wrong:
+        soaked.uses.append(use_of(watcher.process.pid))
+        one(user, watcher, chance.choice(troubles), soaked)
         time.sleep(chance.uniform(3, 12))
     client.terminate()
     asked, _ = client.communicate(timeout=60)
+    soaked.uses.append(use_of(watcher.process.pid))
     code = watcher.end()
     if code != 143:
-        wrong.append(f"watch exited {code}")
-    wrong += afterwards(user, done)
-    print(f"{len(done)} faults; client: {asked.strip()}")
-    if detect and repair:
-        print(f"medians: seen {statistics.median(detect):.1f} s, over {statistics.median(repair):.1f} s")
-    return wrong
+        soaked.wrong.append(f"watch exited {code}")
+    return soaked.wrong + afterwards(user, soaked.done) + _served(asked, soaked) + _told(soaked)
+
+
+def one(user: User, watcher: Watcher, trouble: Trouble, soaked: Soak) -> None:
+    """Break something, and wait until it is seen and over."""
+    at, began, clock = len(watcher.said()), time.time(), time.monotonic()
+    print(f"{trouble.fault} on {trouble.node} ...", end=" ", flush=True)
+    user.sparkop("lab", "break", trouble.fault, trouble.node, check=0)
+    try:
+        at = watcher.until(trouble.detected, trouble.seconds, at)
+        seen = max(0.0, watcher.at(at) - began)
+        if trouble.mend:
+            at = watcher.until(lambda event: event["event"] == "remembered", trouble.seconds, at)
+            user.sparkop("lab", "mend", trouble.fault, trouble.node, check=0)
+        at = watcher.until(trouble.over, trouble.seconds, at)
+        over = max(0.0, watcher.at(at) - began)
+        soaked.detect.setdefault(trouble.fault, []).append(seen)
+        soaked.repair.setdefault(trouble.fault, []).append(over)
+        print(f"seen after {seen:.1f} s, over after {over:.1f} s (minute {clock / 60:.0f})")
+    except AssertionError as error:
+        soaked.wrong.append(f"{trouble.fault} on {trouble.node}: {error}")
+    soaked.done.append(trouble)
+    soaked.windows.append((began, time.time()))
+
+
+def _served(asked: str, soaked: Soak) -> list[str]:
+    """The client's failed requests that no fault accounts for."""
+    told = json.loads(asked)
+    stray = [
+        (began, ended)
+        for began, ended in told["failed"]
+        if not any(began <= until + SLACK and ended >= since for since, until in soaked.windows)
+    ]
+    print(f"{len(soaked.done)} faults; client: {told['answered']} answered, {len(told['failed'])} failed")
+    return [f"requests failed while nothing was broken: {stray}"] if stray else []
+
+
+def _told(soaked: Soak) -> list[str]:
+    """The medians, and what watch used."""
+    print("| fault | times | seen after | over after |\n| --- | --- | --- | --- |")
+    for fault, seen in sorted(soaked.detect.items()):
+        medians = statistics.median(seen), statistics.median(soaked.repair[fault])
+        print(f"| {fault} | {len(seen)} | {medians[0]:.1f} s | {medians[1]:.1f} s |")
+    every = [[each for of in kind.values() for each in of] for kind in (soaked.detect, soaked.repair)]
+    if every[0]:
+        medians = statistics.median(every[0]), statistics.median(every[1])
+        print(f"| all | {len(every[0])} | {medians[0]:.1f} s | {medians[1]:.1f} s |")
+    first, last = soaked.uses[0], soaked.uses[-1]
+    early = next((use for use in soaked.uses if use.at - first.at >= 60), last)
+    part = (last.busy - first.busy) / max(1.0, last.at - first.at)
+    sizes = [use.resident >> 20 for use in (first, early, last)]
+    print(f"watch: {sizes[0]} MiB at first, {sizes[1]} after a minute, {sizes[2]} at the end; ", end="")
+    print(f"{100 * part:.1f} % of a core; load {os.getloadavg()[0]:.1f}")
+    grown = last.resident > GROWTH * early.resident
+    return [f"watch has grown: {sizes} MiB"] if grown else []
 
 
 def afterwards(user: User, done: list[Trouble]) -> list[str]:

@@ -1,4 +1,5 @@
-"""The soak's client, inside the lab: asks once a second until it is told to end; prints what it got."""
+"""The soak's client, inside the lab: asks once a second until it is told to end; prints how often it was
+answered, and when a request failed (from and to, seconds since 1970)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from contextlib import closing
 
 from sparkop.hosts.connect import Target, connect
@@ -18,8 +20,9 @@ def main() -> int:
     key = (host.read_file("~/.sparkop/standin/api_key") or b"").decode().strip()
     body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    answered = failed = 0
+    answered, failed = 0, []
     while not over.wait(1.0):
+        began = time.time()
         try:
             path, asked = "/v1/chat/completions", json.dumps(body).encode()
             with closing(host.http("POST", 8000, path, headers=headers, body=asked, timeout=20.0)) as answer:
@@ -28,7 +31,8 @@ def main() -> int:
         except Exception:  # a restart costs some requests, in any way
             good = False
         answered += good
-        failed += not good
+        if not good:
+            failed.append((began, time.time()))
     print(json.dumps({"answered": answered, "failed": failed}))
     return 0
 
