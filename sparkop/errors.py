@@ -8,6 +8,7 @@
   x LeaseHeldError         5  another sparkop writes to this cluster
   x BlockedError           6  it can't be done until a human changes something
   x TimedOutError          3  it did not happen within its deadline
+  x WaitInterruptedError 130  the user asked to stop while something was waited for
 """
 
 from __future__ import annotations
@@ -95,3 +96,9 @@ class TimedOutError(SparkopError):
     """It did not happen within its deadline."""
 
     exit_code = ExitCode.TIMED_OUT
+
+
+class WaitInterruptedError(SparkopError):
+    """The user asked to stop while something was waited for; what runs on the nodes goes on there."""
+
+    exit_code = ExitCode.INTERRUPTED

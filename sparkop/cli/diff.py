@@ -31,9 +31,10 @@ def command(
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
         from sparkop.reconcile.refuse import refuse
+        from sparkop.views.errors import show_note
         from sparkop.views.plan import show_plan
 
-        reading = observe(loaded.spec, hosts, deep=deep)
+        reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
     show_plan(plan, output)

@@ -11,6 +11,7 @@ from types import FrameType
 import click
 
 from sparkop.cli import Terminated
+from sparkop.errors import WaitInterruptedError
 
 
 @contextmanager
@@ -41,6 +42,9 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
     before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield stop
+    except WaitInterruptedError:
+        if not received:
+            raise
     finally:
         for number, old in before.items():
             signal.signal(number, old)

@@ -16,7 +16,7 @@ from sparkop.errors import ExitCode
 def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], output: str) -> int:
     """Show nodes, ranks, guard, memory and the API. Reads only.
 
-    Exit codes: 0 as desired, 4 a node could not be read, 6 not as desired.
+    Exit codes: 0 as desired, or stopped as a human wished; 4 a node could not be read, 6 not as desired.
     """
     import time
 
@@ -25,13 +25,15 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     from sparkop.reconcile.observe import observe
     from sparkop.reconcile.reconcile import reconcile
     from sparkop.reconcile.status import status_of, with_measured
+    from sparkop.views.errors import show_note
     from sparkop.views.status import show_status
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
-        reading = observe(loaded.spec, hosts)
+        reading = observe(loaded.spec, hosts, emit=show_note)
         measured = measure(reading, hosts)
     status = status_of(reading, reconcile(reading.desired, reading.observed, reading.history, time.time()))
     status = with_measured(status, measured)
     show_status(status, output)
-    return {"ok": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}.get(status.state, ExitCode.FAILED)
+    codes = {"ok": ExitCode.OK, "stopped": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}
+    return codes.get(status.state, ExitCode.FAILED)

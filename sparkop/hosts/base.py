@@ -27,7 +27,7 @@ class Fence:
 
     cluster: str
     holder: str
-    epoch: int
+    token: int
     directory: str
     """State directory of the cluster on the node, as in the spec (``~`` is expanded there)."""
 

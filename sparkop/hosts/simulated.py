@@ -165,10 +165,22 @@ class SimulatedHost:
     def _file_write(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         content = b64decode(arguments["content"])
         path = self.node.path(arguments["path"], state)
+        if arguments.get("aside"):
+            self._aside(path, content)
         return {"changed": self._put(path, content, arguments.get("mode", 0o644))}
 
+    def _aside(self, path: str, unless: bytes | None = None) -> bool:
+        found = self.node.files.get(path)
+        if found is None or found[0] == unless:
+            return False
+        self.node.files[f"{path}.damaged-{self.world.clock():.0f}"] = self.node.files.pop(path)
+        return True
+
     def _file_remove(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
-        removed = self.node.files.pop(self.node.path(arguments["path"], state), None)
+        path = self.node.path(arguments["path"], state)
+        if arguments.get("aside"):
+            return {"changed": self._aside(path)}
+        removed = self.node.files.pop(path, None)
         return {"changed": removed is not None}
 
     def _directory_ensure(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
@@ -193,13 +205,21 @@ class SimulatedHost:
         path = self.node.path(arguments["path"], state)
         key = self.node.files.get(path, (b"", 0))[0].decode().strip()
         made = not key
-        key = key or secrets.token_hex(32)
+        key = key or self._key_known(arguments, state) or secrets.token_hex(32)
         self.node.files[path] = (key.encode() + b"\n", 0o600)
         handed, config = False, arguments.get("config")
         if config:
             content = config["template"].replace("{key}", key).encode()
             handed = self._put(self.node.path(config["path"], state), content, 0o600)
         return {"changed": made or handed}
+
+    def _key_known(self, arguments: Mapping[str, Any], state: str) -> str | None:
+        config, running = arguments["config"], arguments.get("running") or {}
+        container = self.node.containers.get(running.get("container", ""))
+        mounted = container.mounted.get(running["path"]) if container and container.running else None
+        handed = self.node.files.get(self.node.path(config["path"], state), (None, 0))[0]
+        template = config["template"].encode()
+        return act.key_in(mounted, template) or act.key_in(handed, template)
 
     def _intent_write(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         path = self.node.path("intent.json", state)
@@ -210,10 +230,16 @@ class SimulatedHost:
 
     def _history_append(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         path = self.node.path("history.json", state)
-        entries = (self.node.document_of(path) or {"entries": []})["entries"]
-        if any(e.get("id") == arguments["entry"]["id"] for e in entries):
+        entry, damaged = arguments["entry"], False
+        found = self.node.files.get(path, (b'{"entries": []}', 0))[0]
+        entries = act.entries_in(found)
+        if entries is None:
+            damaged, now = self._aside(path), self.world.clock()
+            entries = [{"id": f"damaged-{now:.0f}", "event": "damaged", "at": now, "kept": "aside"}]
+        new = [entry] if entry and not any(act.known_as(e, entry["id"]) for e in entries) else []
+        if not new and not damaged:
             return {"changed": False}
-        kept = [*entries, arguments["entry"]][-arguments.get("limit", 200) :]
+        kept = [*entries, *new][-arguments.get("limit", 200) :]
         self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
         return {"changed": True}
 

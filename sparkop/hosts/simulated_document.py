@@ -122,10 +122,17 @@ def _file(node: SimulatedNode, path: str) -> dict[str, Any] | None:
 
 def _state(node: SimulatedNode, folder: str) -> dict[str, Any]:
     return {
-        posixpath.basename(path): node.document_of(path)
+        posixpath.basename(path): _json(node, path)
         for path in sorted(node.files)
         if posixpath.dirname(path) == folder and path.endswith(".json")
     }
+
+
+def _json(node: SimulatedNode, path: str) -> Any:
+    try:
+        return node.document_of(path)
+    except ValueError:
+        return None
 
 
 def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Write:
     action: str
     target: str
     holder: str
-    epoch: int
+    token: int
 
 
 @dataclass
@@ -79,6 +79,8 @@ class SimulatedContainer:
     finished_at: float | None = None
     memory: int = 0
     log: list[bytes] = field(default_factory=list)
+    mounted: dict[str, bytes] = field(default_factory=dict)
+    """Files as they were when it started, by their place in it."""
 
     @property
     def running(self) -> bool:
@@ -175,6 +177,8 @@ class SimulatedNode:
         container.state, container.oom_killed = "running", False
         container.started_at, container.finished_at = self.world.clock(), None
         container.memory = self.world.memory_of(container.spec)
+        sources = ((mount.target, self.files.get(self.path(mount.source))) for mount in container.spec.mounts)
+        container.mounted = {target: found[0] for target, found in sources if found is not None}
         self.tell("start", container)
         self.world.on_start(self, container)
 
@@ -259,7 +263,7 @@ class World:
             if fault is Fault.BEFORE:
                 raise SimulatedCrash(f"before {action} {target} on {node.name}")
             result = step()
-            self.writes.append(Write(number, node.name, action, target, fence.holder, fence.epoch))
+            self.writes.append(Write(number, node.name, action, target, fence.holder, fence.token))
         if fault is Fault.AFTER:
             raise SimulatedCrash(f"after {action} {target} on {node.name}")
         if fault is Fault.LOST:

@@ -3,7 +3,7 @@
 Stdlib-only, Python 3.8 or newer; carries out each request on standard input, one JSON object a line::
 
     {"version": 1, "nonce": "...", "action": "file.write", "arguments": {...},
-     "fence": {"cluster": "name", "holder": "...", "epoch": 3, "directory": "~/.sparkop/name"}}
+     "fence": {"cluster": "name", "holder": "...", "token": 3, "directory": "~/.sparkop/name"}}
 
 The answer is framed as the probe's: ``{"nonce", "result": {...}}``, or ``{"nonce", "error": {"kind",
 "message"}}`` with a kind of ``lease`` (the fence is stale: nothing was done), ``docker``, ``os``,
@@ -18,13 +18,15 @@ lease.release         (``lease``)
 lease.check           (``lease``)
 lease.ask             ``info``: ask the holder to yield; needs no lease (``lease``)
 lease.watching        ``info``, ``over``: a watch lives, or ends; needs no lease (``lease``)
-file.write            ``path``, ``content`` (base64), ``mode`` (``changed``)
-file.remove           ``path`` (``changed``)
+file.write            ``path``, ``content`` (base64), ``mode``, ``aside`` (``changed``)
+file.remove           ``path``, ``aside``: keep what was there as ``path.damaged-TIME`` (``changed``)
 directory.ensure      ``path``, ``mode`` (``changed``)
 directory.remove      ``path``: below the state folder, or the folder itself (``changed``)
-key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}`` (``changed``)
+key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
+                      null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)
-history.append        ``entry`` with an ``id``, ``limit`` (``changed``)
+history.append        ``entry`` with an ``id``, ``limit`` (``changed``). A damaged history is kept aside and
+                      begun anew with an entry that says so; with an ``entry`` of null that is all
 container.run         ``name``, ``config``: the body of Docker's create (``id``, ``changed``)
 container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
@@ -131,10 +133,14 @@ class Act:
     # Files
 
     def file_write(self) -> dict[str, Any]:
-        content = a2b_base64(self.argument("content"))
-        return {"changed": put(self.path(), content, int(self.arguments.get("mode", 0o644)))}
+        content, path = a2b_base64(self.argument("content")), self.path()
+        if self.arguments.get("aside"):
+            set_aside(path, unless=content)
+        return {"changed": put(path, content, int(self.arguments.get("mode", 0o644)))}
 
     def file_remove(self) -> dict[str, Any]:
+        if self.arguments.get("aside"):
+            return {"changed": set_aside(self.path())}
         try:
             os.unlink(self.path())
         except (FileNotFoundError, NotADirectoryError):
@@ -171,20 +177,46 @@ class Act:
         return {"changed": removed}
 
     def key_ensure(self) -> dict[str, Any]:
-        """Make the key once, and the file that hands it to the engine; the key itself is never answered."""
-        path = self.path()
+        """Make the key once, and the file that hands it to the engine; the key itself is never answered.
+
+        A key that is lost is the one that runs, or was handed to the engine last, as far as that is known:
+        clients have it.
+        """
+        path, config = self.path(), self.arguments.get("config")
         key = key_of(path)
         made = key is None
-        if key is None:
-            key = secrets.token_hex(32)  # a base64 key could begin with a dash, which engines take for a flag
+        if key is None:  # a base64 key could begin with a dash, which engines take for a flag
+            key = self.key_known() or secrets.token_hex(32)
             put(path, key.encode() + b"\n", 0o600)
         os.chmod(path, 0o600)
-        config = self.arguments.get("config")
         handed = False
         if config:
             text = str(config["template"]).replace("{key}", key)
             handed = put(wire.expand(str(config["path"]), self.folder), text.encode(), 0o600)
         return {"changed": made or handed}
+
+    def key_known(self) -> str | None:
+        """The key in the file that a running engine has mounted, else in the one that was made for it."""
+        config = self.arguments.get("config")
+        if not config:
+            return None
+        template = str(config["template"]).encode()
+        running = self.arguments.get("running")
+        mounted = self.mounted(str(running["container"]), str(running["path"])) if running else None
+        return key_in(mounted, template) or key_in(
+            content_of(wire.expand(str(config["path"]), self.folder)), template
+        )
+
+    def mounted(self, container: str, path: str) -> bytes | None:
+        """A file as a running container sees it: one that was replaced beside it is still mounted there."""
+        name = quote(container, safe="")
+        ask = {"AttachStdout": True, "Cmd": ["cat", path]}
+        try:
+            made = self.engine.json("POST", "/containers/%s/exec" % name, ask)["Id"]
+            raw = self.engine.request("POST", "/exec/%s/start" % made, {"Detach": False, "Tty": False})
+        except (wire.EngineError, OSError, ValueError, KeyError, TypeError):
+            return None  # it is not running, or has no cat
+        return b"".join(wire.log_parts(raw))
 
     def intent_write(self) -> dict[str, Any]:
         path, document = os.path.join(self.folder, "intent.json"), self.argument("document")
@@ -198,17 +230,15 @@ class Act:
     def history_append(self) -> dict[str, Any]:
         entry, limit = self.argument("entry"), int(self.arguments.get("limit", 200))
         path = os.path.join(self.folder, "history.json")
-        entries: list[Any] = []
-        try:
-            with open(path, encoding="utf-8") as stream:
-                entries = json.load(stream)["entries"]
-        except FileNotFoundError:
-            pass
-        except (ValueError, KeyError, TypeError):
-            os.replace(path, path + ".damaged")
-        if any(isinstance(e, dict) and e.get("id") == entry["id"] for e in entries):
+        found = content_of(path)
+        entries, damaged = [] if found is None else entries_in(found), False
+        if entries is None:
+            kept, now, damaged = os.path.basename(set_aside(path) or ""), time.time(), True
+            entries = [{"id": "damaged-%d" % now, "event": "damaged", "at": now, "kept": kept}]
+        new = [entry] if entry and not any(known_as(e, entry["id"]) for e in entries) else []
+        if not new and not damaged:
             return {"changed": False}
-        document = {"version": 1, "entries": [*entries, entry][-limit:]}
+        document = {"version": 1, "entries": [*entries, *new][-limit:]}
         return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o600)}
 
     # Containers
@@ -400,6 +430,47 @@ def numbered(folder: str) -> list[tuple[int, str]]:
 def size_of(folder: str) -> int:
     """Bytes of the files directly in a folder."""
     return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
+
+
+def set_aside(path: str, unless: bytes | None = None) -> str | None:
+    """Keep a damaged file under another name, beside; that name, or None when there was nothing to keep."""
+    content = content_of(path)
+    if content is None or content == unless:
+        return None
+    kept = "%s.damaged-%s" % (path, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+    os.replace(path, kept)
+    return kept
+
+
+def content_of(path: str) -> bytes | None:
+    """The bytes of a file; None when there is none."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def entries_in(content: bytes) -> list[Any] | None:
+    """The entries of a history; None when it is damaged."""
+    try:
+        entries = json.loads(content.decode())["entries"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return entries if isinstance(entries, list) else None
+
+
+def known_as(entry: Any, identifier: str) -> bool:
+    return isinstance(entry, dict) and entry.get("id") == identifier
+
+
+def key_in(content: bytes | None, template: bytes) -> str | None:
+    """The key that a filled template holds; None when the content is not of that template."""
+    before, _, after = template.partition(b"{key}")
+    if content is None or not content.startswith(before) or not content.endswith(after):
+        return None
+    key = content[len(before) : len(content) - len(after)].decode("ascii", "replace")
+    return key if key.isprintable() and key and not set(key) & set(' \\"\ufffd') else None
 
 
 def key_of(path: str) -> str | None:

@@ -2,7 +2,8 @@
 
 Stdlib-only, Python 3.8 or newer. The node never judges time: it compares and sets. A contender that has
 watched the heartbeat stand still, by its own monotonic clock, names what it saw (``expected``); the lease
-changes hands only when that is still what is there. Epochs only grow; a released lease keeps its epoch::
+changes hands only when that is still what is there. Every holder has a fencing token, a number that
+only grows; a released lease keeps its own. The file calls it ``epoch``: older sparkops fence by it too::
 
     {"version": 1, "cluster": "name", "holder": "...", "epoch": 3, "heartbeat": 17, "released": false,
      "info": {"host": "...", "command": "apply"}, "wanted": null | {"holder": "...", "info": {...}},
@@ -83,12 +84,12 @@ def perform(folder: str, step: str, fence: dict[str, Any], arguments: dict[str, 
 
 
 def check(lease: Lease, fence: dict[str, Any]) -> dict[str, Any]:
-    """The lease, when the fence is its holder's and of its epoch. Raises LeaseError."""
+    """The lease, when the fence has its holder and its token. Raises LeaseError."""
     if lease is None:
         raise LeaseError("nobody holds the lease", None)
     if lease.get("cluster") != fence["cluster"]:
         raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
-    if lease.get("holder") != fence["holder"] or lease["epoch"] != fence["epoch"] or lease.get("released"):
+    if lease.get("holder") != fence["holder"] or lease["epoch"] != fence["token"] or lease.get("released"):
         raise LeaseError(describe(lease), lease)
     return lease
 
@@ -99,10 +100,10 @@ def acquire(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> d
         mine = lease.get("holder") == fence["holder"]
         if lease.get("cluster") != fence["cluster"]:
             raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
-        if mine and lease["epoch"] == fence["epoch"] and not lease.get("released"):
+        if mine and lease["epoch"] == fence["token"] and not lease.get("released"):
             return lease
-        if fence["epoch"] <= lease["epoch"]:
-            raise LeaseError("epoch %d is past: %s" % (fence["epoch"], describe(lease)), lease)
+        if fence["token"] <= lease["epoch"]:
+            raise LeaseError("token %d is past: %s" % (fence["token"], describe(lease)), lease)
         free = mine or lease.get("released") or arguments.get("force")
         if not free and not is_expected(lease, arguments.get("expected")):
             raise LeaseError(describe(lease), lease)
@@ -112,7 +113,7 @@ def acquire(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> d
         "version": 1,
         "cluster": fence["cluster"],
         "holder": fence["holder"],
-        "epoch": fence["epoch"],
+        "epoch": fence["token"],
         "heartbeat": 0,
         "released": False,
         "info": arguments.get("info") or {},
@@ -178,8 +179,8 @@ def is_expected(lease: dict[str, Any], expected: Any) -> bool:
 
 def describe(lease: dict[str, Any]) -> str:
     if lease.get("released"):
-        return "the lease of epoch %d was given back" % lease["epoch"]
-    return "held by %s, epoch %d" % (lease.get("holder"), lease["epoch"])
+        return "the lease of token %d was given back" % lease["epoch"]
+    return "held by %s, token %d" % (lease.get("holder"), lease["epoch"])
 
 
 def replace_file(path: str, content: bytes, mode: int) -> None:

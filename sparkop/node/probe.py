@@ -161,7 +161,7 @@ class Probe:
                 return {"stamp": stamp}
 
     def state(self) -> dict[str, Json]:
-        """The JSON files of the state folder, by name."""
+        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON)."""
         folder = os.path.expanduser(self.request["state"])
         try:
             names = sorted(os.listdir(folder))
@@ -172,6 +172,8 @@ class Probe:
             if name.endswith(".json") and not name.startswith("."):
                 try:
                     found[name] = read_json(os.path.join(folder, name))
+                except ValueError:
+                    found[name] = None
                 except Exception as error:
                     self.errors["state:%s" % name] = wire.describe(error)
         return found

@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+from sparkop.errors import (
+    BlockedError,
+    LeaseHeldError,
+    SparkopError,
+    UnreachableError,
+    WaitInterruptedError,
+)
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
 from sparkop.reconcile.execute import Outcome, execute
@@ -21,13 +27,12 @@ from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation, Unknown
-from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf
 from sparkop.spec.models import ClusterSpec
 
 Approve = Callable[[Plan], bool]
-"""Asked once, with the first plan that stops serving or removes what is not ours; False changes nothing."""
+"""Asked once, with the first plan that stops serving or removes what is not ours; False: it is not done."""
 
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
@@ -67,18 +72,16 @@ def converge(
 
     Raises UnreachableError (a node is unknown; everything else that could be done was done), LeaseHeldError,
     BlockedError (with remedy; a rank died; the user said no) and TimedOutError. After ``stop`` was set it
-    returns once running work has ended.
+    returns once running work has ended; WaitInterruptedError when nodes were only being read then.
     """
     agreed = frozenset(word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given)
-    run = _Run(spec, hosts, emit, stop or threading.Event(), agreed, clock or RealClock(), resources)
+    clock, stop = clock or RealClock(), stop or threading.Event()
+    run = _Run(spec, hosts, emit, stop, agreed, clock, resources, approve)
     reading, plan = run.look()
     if not plan.operations:
         remains(plan)
         return Converged(reading, 0)
-    if approve is not None and (plan.stops_serving or _takes_foreign(plan)) and not approve(plan):
-        raise BlockedError(
-            "left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking"
-        )
+    run.ask(plan)
     with hold(
         spec,
         hosts,
@@ -102,6 +105,7 @@ class _Run:
         agreed: frozenset[str],
         clock: Clock,
         resources: Sequence[Resource],
+        approve: Approve | None,
     ) -> None:
         self.spec = spec
         self.hosts = hosts
@@ -110,12 +114,19 @@ class _Run:
         self.agreed = agreed
         self.clock = clock
         self.resources = resources
+        self.approve = approve
         self.times: Counter[tuple[str, str]] = Counter()
 
     def look(self) -> tuple[Reading, Plan]:
         """One observation and its plan, told to the listener."""
         reading = observe(
-            self.spec, self.hosts, agreed=self.agreed, clock=self.clock, resources=self.resources
+            self.spec,
+            self.hosts,
+            agreed=self.agreed,
+            clock=self.clock,
+            resources=self.resources,
+            emit=self.emit,
+            stop=self.stop,
         )
         refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
         plan = reconcile(
@@ -131,6 +142,16 @@ class _Run:
             self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
         return reading, plan
 
+    def ask(self, plan: Plan) -> None:
+        """The human's leave for the first plan that needs it. Raises BlockedError when it is not given."""
+        if self.approve is None or not (plan.stops_serving or _takes_foreign(plan)):
+            return
+        if not self.approve(plan):
+            raise BlockedError(
+                "left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking"
+            )
+        self.approve = None
+
     def until_done(self, held: Held) -> Converged:
         """Pass after pass. Ranks are planned on readings that are newer than all preparation."""
         done = 0
@@ -141,6 +162,7 @@ class _Run:
                 return Converged(reading, done)
             part = plan.preparation if plan.preparation.operations else plan
             self.once_too_often(part)
+            self.ask(part)
             context = Context(
                 desired=reading.desired,
                 observed=reading.observed,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparkop.reconcile.history import FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
+from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
 from sparkop.reconcile.observe import Reading
 from sparkop.resources.compare import human_bytes, human_seconds
 
@@ -64,6 +64,9 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         return f"{_place(entry)}: that is over"
     if event == FAILED:
         return f"watch could not mend it: {entry.get('text') or 'no reason known'}"
+    if event == DAMAGED:
+        kept = f"; it is kept as {entry['kept']}" if entry.get("kept") else ""
+        return f"the history before this was damaged{kept}"
     known = str(entry.get("text") or "")
     others = (f"{key} {value}" for key, value in entry.items() if key not in ("id", "event", "at", "node"))
     return known or ", ".join(others)

@@ -8,15 +8,17 @@ from typing import Any
 from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
 from sparkop.resources.observed import GaveUp, History, Intent, Restart, Trip
+from sparkop.resources.state import HISTORY, history_damaged
 from sparkop.resources.trip import trip_in
 
-FILE = "history.json"
 SERVED = "served"
 """The group has served canaries for so long that its restarts before count no more."""
 FAULT, MENDED, FAILED = "fault", "mended", "failed"
 """What ``watch`` has seen come and go, and what it could not do."""
 GROUP = "rank/all@"
 """The fault that no restart helped begins with it."""
+DAMAGED = "damaged"
+"""What was remembered before this entry was in a file that is damaged."""
 WATCH = "watch"
 """Who started a group, in its entry; anything else is a human's command."""
 
@@ -30,6 +32,7 @@ def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[s
         if trip is not None:
             trips[name] = trip
     entries = entries_in(documents[head]) if head in documents else []
+    damaged = head in documents and history_damaged(documents[head])
     starts = [e for e in entries if e.get("event") == "start"]
     ready = [e for e in entries if e.get("event") == "ready"]
     served = [e for e in entries if e.get("event") in ("ready", SERVED)]
@@ -42,6 +45,7 @@ def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[s
         start_seconds=float(_number(ready[-1].get("seconds"))) if ready else 0.0,
         restarts=_restarts(entries),
         gave_up=_gave_up(entries),
+        forgotten=damaged or _forgotten(entries),
         agreed=agreed,
     )
 
@@ -78,9 +82,19 @@ def _moment(entry: Mapping[str, Any]) -> float:
     return float(at) if isinstance(at, int | float) else 0.0
 
 
+def _forgotten(entries: list[dict[str, Any]]) -> bool:
+    """A history that was damaged says nothing of restarts, until a count begins anew."""
+    for entry in reversed(entries):
+        if entry.get("event") == DAMAGED:
+            return True
+        if entry.get("event") == SERVED or (entry.get("event") == "start" and entry.get("by") != WATCH):
+            return False
+    return False
+
+
 def entries_in(document: Document) -> list[dict[str, Any]]:
     """The entries of a node's history, oldest first; those that are no mapping are left out."""
-    history = (document.state or {}).get(FILE)
+    history = (document.state or {}).get(HISTORY)
     entries = history.get("entries") if isinstance(history, dict) else None
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 

@@ -1,8 +1,8 @@
-"""One writer: a lease on every node of the cluster, with a heartbeat and a fencing epoch (decision 7).
+"""One writer: a lease on every node of the cluster, with a heartbeat and a fencing token (decision 7).
 
 The node compares and sets, under a lock (node/lease.py); it never judges time. Whether a holder is dead is
 judged here, by the contender's own monotonic clock: its heartbeat has stood still for ``EXPIRY`` while we
-watched. A paused writer that wakes up is refused by every node, because its epoch is past.
+watched. A paused writer that wakes up is refused by every node, because its token is past.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sparkop.engines.paths import state_directory
-from sparkop.errors import LeaseHeldError, SparkopError
+from sparkop.errors import LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host, Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.base import Clock
@@ -53,7 +53,8 @@ class LeaseState:
 
     node: str
     holder: str
-    epoch: int
+    token: int
+    """Grows with every holder; the node's file calls it ``epoch``."""
     heartbeat: int
     released: bool
     info: Mapping[str, Json]
@@ -61,14 +62,14 @@ class LeaseState:
     @property
     def expected(self) -> dict[str, Json]:
         """What the node compares before it hands the lease over."""
-        return {"holder": self.holder, "epoch": self.epoch, "heartbeat": self.heartbeat}
+        return {"holder": self.holder, "epoch": self.token, "heartbeat": self.heartbeat}
 
     @property
     def told(self) -> str:
-        """``ada@laptop (apply), epoch 7``."""
+        """``ada@laptop (apply), token 7``."""
         who = self.info.get("who") or self.holder
         command = f" ({self.info['command']})" if self.info.get("command") else ""
-        return f"{who}{command}, epoch {self.epoch}"
+        return f"{who}{command}, token {self.token}"
 
 
 def lease_in(node: str, document: Document) -> LeaseState | None:
@@ -80,7 +81,7 @@ def lease_in(node: str, document: Document) -> LeaseState | None:
     return LeaseState(
         node=node,
         holder=str(lease.get("holder") or ""),
-        epoch=lease["epoch"],
+        token=lease["epoch"],
         heartbeat=int(lease.get("heartbeat") or 0),
         released=bool(lease.get("released")),
         info=info if isinstance(info, dict) else {},
@@ -219,8 +220,8 @@ def hold(
     """
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
     seen = {name: lease_in(name, documents[name]) for name in directories}
-    epoch = 1 + max((lease.epoch for lease in seen.values() if lease is not None), default=0)
-    fences = {name: Fence(spec.name, holder, epoch, directory) for name, directory in directories.items()}
+    token = 1 + max((lease.token for lease in seen.values() if lease is not None), default=0)
+    fences = {name: Fence(spec.name, holder, token, directory) for name, directory in directories.items()}
     held = Held(hosts, {})
     info = {"who": _who(), "command": command, "pid": os.getpid()}
     taken: dict[str, Fence] = {}
@@ -272,7 +273,7 @@ def _free(
         elif now - stood >= EXPIRY:
             emit(Event(Phase.NOTE, node=host.name, text=f"{current.told} has not moved for {EXPIRY:.0f} s"))
             return current.expected
-    raise _held(host.name, last)
+    raise WaitInterruptedError(f"stopped waiting for the lease that {last.told} holds")
 
 
 def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:
@@ -324,7 +325,7 @@ def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | N
     """
     current = show_lease(spec, hosts)
     broken = []
-    epochs = [lease.epoch for lease in current.values() if isinstance(lease, LeaseState)]
+    tokens = [lease.token for lease in current.values() if isinstance(lease, LeaseState)]
     for node in spec.nodes:
         lease = current[node.name]
         if isinstance(lease, SparkopError) and not isinstance(lease, DamagedLeaseError):
@@ -332,7 +333,7 @@ def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | N
         if lease is None or (isinstance(lease, LeaseState) and lease.released):
             continue
         fence = Fence(
-            spec.name, holder or new_holder(), 1 + max(epochs, default=0), state_directory(spec, node)
+            spec.name, holder or new_holder(), 1 + max(tokens, default=0), state_directory(spec, node)
         )
         info = {"who": _who(), "command": "lease break"}
         hosts[node.name].act("lease.acquire", {"expected": None, "info": info, "force": True}, fence)

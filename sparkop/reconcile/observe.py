@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,11 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.history import history_of
+from sparkop.reconcile.patience import patiently
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
+from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import examine
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
@@ -48,6 +51,8 @@ def observe(
     agreed: frozenset[str] = frozenset(),
     clock: Clock | None = None,
     resources: Sequence[Resource] = RESOURCES,
+    emit: Listener = ignore,
+    stop: threading.Event | None = None,
 ) -> Reading:
     """One probe a node, all at once; with ``canary`` also a tiny generation when a rank runs on the head.
 
@@ -55,8 +60,8 @@ def observe(
     ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
     instead of being believed by the ledger. Without ``render`` no rank is made of the spec, so that a spec
     which the engine refuses can be stopped and its logs read. ``agreed``: see ``History.agreed``.
-    ``timeout`` in seconds.
-    Raises SpecError for what the engine refuses.
+    ``timeout`` in seconds. What takes long is told to ``emit``.
+    Raises SpecError for what the engine refuses, WaitInterruptedError at once when ``stop`` is set.
     """
     clock = clock or RealClock()
     outside = {resource.kind: resource.prepare(spec) for resource in resources}
@@ -65,8 +70,17 @@ def observe(
         timeout = max(timeout, DEEP_TIMEOUT)
         for request in requests.values():
             request["deep"] = True
-    answers = side_by_side(lambda name: _probe(hosts[name], name, requests[name], timeout), requests, "probe")
-    read = dict(zip(requests, answers, strict=True))
+    read: dict[str, tuple[Document, dict[str, bytes]] | Unknown] = {}
+
+    def probe(name: str) -> None:
+        read[name] = _probe(hosts[name], name, requests[name], timeout)
+
+    patiently(
+        lambda: side_by_side(probe, requests, "probe"),
+        lambda: f"{', '.join(name for name in requests if name not in read)} has not answered",
+        emit,
+        stop,
+    )
     documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
     unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
     engine = engine_of(spec)
@@ -83,7 +97,11 @@ def observe(
         at=clock.time(),
     )
     if canary and worth_asking(desired, observed, history):
-        observed = replace(observed, endpoint=look_at(desired, hosts[spec.head.name], key, clock))
+        head = hosts[spec.head.name]
+        endpoint = patiently(
+            lambda: look_at(desired, head, key, clock), lambda: "the API has given no token", emit, stop
+        )
+        observed = replace(observed, endpoint=endpoint)
     return Reading(desired, observed, history)
 
 

@@ -61,11 +61,22 @@ def _folder(cluster: str) -> Path:
 
 
 def _order(cluster: str) -> list[str]:
+    """File names, newest first; by their time when the order itself can't be read."""
+    folder = _folder(cluster)
     try:
-        found = json.loads((_folder(cluster) / "order.json").read_text(encoding="utf-8"))
+        found = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+        if isinstance(found, list):
+            return [str(name) for name in found]
     except (OSError, ValueError):
-        return []
-    return [str(name) for name in found] if isinstance(found, list) else []
+        pass
+    return [path.name for path in sorted(folder.glob("*.yaml"), key=_age)]
+
+
+def _age(path: Path) -> float:
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _write(path: Path, content: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import platformdirs
 
+from sparkop.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -39,14 +41,22 @@ def remember(applied: Applied) -> None:
 
 
 def last_applied() -> Applied | None:
-    """The cluster that was applied last; None when there is none or the file can't be read."""
+    """The cluster that was applied last; None when there is none. Raises UsageError when it can't be told."""
+    path = state_directory() / "last.json"
     try:
-        document: dict[str, Any] = json.loads((state_directory() / "last.json").read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Applied(
             cluster=str(document["cluster"]),
             spec=str(document["spec"]),
             overlays=tuple(map(str, document.get("overlays", ()))),
             sets=tuple(map(str, document.get("sets", ()))),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is damaged"
+        raise UsageError(
+            "no spec named, and which one was applied last can't be told",
+            cause=f"{path}: {why}",
+            remedy="name the spec; the next sparkop apply that names one mends that file",
+        ) from None

@@ -9,6 +9,7 @@ from enum import StrEnum
 from sparkop.reconcile.history import WATCH
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.resources.compare import human_seconds
+from sparkop.resources.group import KEY, KEY_REMEDY
 from sparkop.resources.observed import History, Restart
 from sparkop.resources.operations import Action, Blocker, Cause, Operation
 
@@ -55,6 +56,14 @@ def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
 
 
 def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
+    if any(o.action is Action.RECORD and o.cause.field == KEY for o in plan.operations):
+        wanted = "the one in the key file"
+        return _not_again(plan, Cause(KEY, "the ranks run with another", wanted), KEY_REMEDY)
+    if history.forgotten:
+        cause = Cause("restarts", "not known: history.json was damaged", "a count")
+        return _not_again(
+            plan, cause, "see why the group is down (sparkop logs), and start it: sparkop apply"
+        )
     tried = _tried(plan, history)
     count = len(tried)
     if count > len(asked.pauses):
@@ -76,9 +85,13 @@ def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
     told = "; ".join(f"epoch {each.epoch}: {each.why}" for each in tried[-3:])
-    node = next(o.node for o in plan.operations if o.action is Action.RECORD)
     cause = Cause("restarts", f"{len(tried)} did not last ({told})", "a group that serves")
     remedy = "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
+    return _not_again(plan, cause, remedy)
+
+
+def _not_again(plan: Plan, cause: Cause, remedy: str) -> Plan:
+    node = next(o.node for o in plan.operations if o.action is Action.RECORD)
     kept = _prepared(plan, "")
     return replace(kept, blockers=(*kept.blockers, Blocker(node, "rank/all", cause, remedy)))
 

@@ -20,7 +20,7 @@ from sparkop.reconcile.watch_story import OF_WATCH, open_faults
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
-from sparkop.resources.group import age, examine, state_text
+from sparkop.resources.group import age, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
@@ -30,6 +30,8 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
 
 State = Literal["ok", "differs", "unknown"]
+ClusterState = Literal["ok", "stopped", "differs", "unknown"]
+"""``stopped``: a human wanted it so, and nothing serves: that is as wished, whatever an apply would do."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Status:
     """The whole cluster."""
 
     cluster: str
-    state: State
+    state: ClusterState
     nodes: tuple[NodeStatus, ...]
     ranks: tuple[RankStatus, ...]
     endpoint: str
@@ -131,7 +133,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     return Status(
         cluster=spec.name,
-        state="unknown" if plan.unknown else "ok" if plan.converged else "differs",
+        state=_state(reading, plan),
         nodes=(*(_node(node.name, reading, plan, kinds) for node in spec.nodes), *_controller(spec, plan)),
         ranks=_ranks(reading),
         endpoint=str(observed.endpoint.serving),
@@ -163,6 +165,14 @@ def _seen_by_watch(reading: Reading) -> tuple[str, ...]:
         for what, entry in found.items()
         if kind_of(what).partition("@")[0] in OF_WATCH
     )
+
+
+def _state(reading: Reading, plan: Plan) -> ClusterState:
+    if plan.unknown:
+        return "unknown"
+    if reading.history.intent.stopped and not found_ranks(reading.desired, reading.observed):
+        return "stopped"
+    return "ok" if plan.converged else "differs"
 
 
 def with_measured(status: Status, measured: tuple[Measured, ...]) -> Status:

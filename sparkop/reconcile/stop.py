@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from sparkop.errors import LeaseHeldError
 from sparkop.hosts.base import Host
+from sparkop.hosts.document import Document
 from sparkop.reconcile.execute import execute
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
@@ -50,7 +51,7 @@ def plan_stop(reading: Reading, by: str, at: float) -> Plan:
     marks = [
         Operation(Action.RECORD, name, "intent", CAUSE, parameters={"by": by, "at": at})
         for name in nodes
-        if not intent_in(observed.documents[name]).stopped
+        if not _marked(observed.documents[name])
     ]
     marked = tuple(operation.key for operation in marks)
     group = Group(tuple(f for f in found_ranks(desired, observed) if f.node in nodes))
@@ -66,6 +67,11 @@ def plan_stop(reading: Reading, by: str, at: float) -> Plan:
     ]
     waits = [waiting_for(nodes, ranks_gone, nodes[0])] if removals else []
     return Plan((*marks, *removals, *guards, *waits), unknown=tuple(observed.unknown.values()))
+
+
+def _marked(document: Document) -> bool:
+    mark = intent_in(document)
+    return mark.stopped and not mark.damaged
 
 
 def stop_serving(
@@ -85,7 +91,7 @@ def stop_serving(
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
     holder = holder or new_holder()
-    reading = _look(spec, hosts, clock)
+    reading = _look(spec, hosts, clock, emit, stop)
     plan = plan_stop(reading, holder.partition("/")[0], clock.time())
     interrupted = False
     if plan.operations:
@@ -93,7 +99,7 @@ def stop_serving(
         with hold(
             spec, hosts, documents, command="stop", holder=holder, clock=clock, emit=emit, stop=stop
         ) as held:
-            reading = _look(spec, hosts, clock)
+            reading = _look(spec, hosts, clock, emit, stop)
             plan = plan_stop(reading, holder.partition("/")[0], clock.time())
             context = Context(
                 reading.desired,
@@ -110,13 +116,28 @@ def stop_serving(
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
-            reading = _look(spec, hosts, clock)
+            reading = _look(spec, hosts, clock, emit)
     return _stopped(reading, plan, interrupted)
 
 
-def _look(spec: ClusterSpec, hosts: Mapping[str, Host], clock: Clock) -> Reading:
+def _look(
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    clock: Clock,
+    emit: Listener,
+    stop: threading.Event | None = None,
+) -> Reading:
     """What runs is found by its labels: whatever else is away or refused, serving can be stopped."""
-    return observe(spec, hosts, canary=False, render=False, clock=clock, resources=GROUP_RESOURCES)
+    return observe(
+        spec,
+        hosts,
+        canary=False,
+        render=False,
+        clock=clock,
+        resources=GROUP_RESOURCES,
+        emit=emit,
+        stop=stop,
+    )
 
 
 def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:

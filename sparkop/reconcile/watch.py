@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Host
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome, execute
@@ -33,7 +33,6 @@ from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
-from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec

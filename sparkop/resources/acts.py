@@ -9,11 +9,14 @@ from sparkop.hosts.base import Json
 from sparkop.resources.base import Context
 
 
-def write_file(context: Context, node: str, path: str, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file whole (draft, fsync, rename), folders included. ``path``: absolute on the node."""
+def write_file(
+    context: Context, node: str, path: str, content: bytes, *, mode: int = 0o644, aside: bool = False
+) -> None:
+    """Write a file whole (draft, fsync, rename), folders included. ``path``: absolute on the node. ``aside``:
+    what was there is damaged, and kept under another name."""
     context.host(node).act(
         "file.write",
-        {"path": path, "content": b64encode(content).decode(), "mode": mode},
+        {"path": path, "content": b64encode(content).decode(), "mode": mode, "aside": aside},
         context.fence(node),
     )
 
@@ -28,6 +31,11 @@ def record(context: Context, node: str, entry: Mapping[str, Json]) -> None:
     context.host(node).act("history.append", {"entry": dict(entry)}, context.fence(node))
 
 
-def remove_file(context: Context, node: str, path: str) -> None:
-    """Remove a file; absent is success."""
-    context.host(node).act("file.remove", {"path": path}, context.fence(node))
+def mend_history(context: Context, node: str) -> None:
+    """Keep a damaged history aside and begin it anew, with an entry that says so."""
+    context.host(node).act("history.append", {"entry": None}, context.fence(node))
+
+
+def remove_file(context: Context, node: str, path: str, *, aside: bool = False) -> None:
+    """Remove a file; absent is success. ``aside``: it is damaged, and kept under another name."""
+    context.host(node).act("file.remove", {"path": path, "aside": aside}, context.fence(node))

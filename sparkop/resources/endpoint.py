@@ -57,6 +57,8 @@ class Endpoint:
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
             return Difference((_wait(desired, told, cost),))
+        if state.serving is Serving.UNAUTHORISED and has_key(desired.spec):
+            return Difference()  # the key is lost, and restored first
         if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
             return Difference(blockers=(_refuses(desired, state),))
         if state.serving is Serving.BUSY:
@@ -75,10 +77,7 @@ def _wait(desired: Desired, told: str, cost: Cost) -> Operation:
 
 def _refuses(desired: Desired, state: EndpointState) -> Blocker:
     if state.serving is Serving.UNAUTHORISED:
-        remedy = (
-            f"the ranks run with another key than {key_path(desired.spec)} has: put that key back, or "
-            "start the ranks with the new one: sparkop stop, then sparkop apply"
-        )
+        remedy = "the engine asks for a key that the spec does not want: look for what listens on api.port"
     else:
         remedy = "sparkop logs --rank 0 tells more; compare api.servedNames with what the engine serves"
     return Blocker(desired.head, KIND, Cause(KIND, f"{state.serving}: {state.detail}", "tokens"), remedy)

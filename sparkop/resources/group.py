@@ -25,6 +25,13 @@ HOPELESS = (
 """What a group may be restarted for, once it had its time."""
 
 
+KEY = "key"
+KEY_REMEDY = (
+    "sparkop apply restarts the ranks with the key in the file; to keep the one that runs, remove the file: "
+    "sparkop apply then restores it, and restarts nothing"
+)
+"""What a human can do about ranks that run with another API key than the key file has."""
+
 PATIENCE = {
     Serving.WEDGED: 0.0,
     Serving.BROKEN: 0.0,
@@ -139,6 +146,10 @@ def _group_causes(
         told = " and ".join(map(str, epochs))
         return [("rank/all", desired.head, Cause("epoch", told, "one for all ranks"))]
     serving = observed.endpoint.serving
+    if serving is Serving.UNAUTHORISED and observed.key is not None and not observed.key.problem:
+        return [
+            ("rank/all", desired.head, Cause(KEY, "the ranks run with another", "the one in the key file"))
+        ]
     if serving not in HOPELESS or not had_its_time(desired, observed, history, found):
         return []
     detail = f"{serving}: {observed.endpoint.detail}" if observed.endpoint.detail else str(serving)

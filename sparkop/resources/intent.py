@@ -1,7 +1,8 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What a human last asked for: ``stop`` leaves a mark on every node, which holds ``watch`` back.
 
-``apply`` is a human's wish to serve again, so for it the mark is a difference like any other.
+``apply`` is a human's wish to serve again, so for it the mark is a difference like any other. A damaged mark
+counts as a stop: nothing else ever leaves one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
+from sparkop.resources.acts import remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Intent, Observed
@@ -37,13 +39,23 @@ class HumanIntent:
         marks = ((name, intent_in(observed.documents[name])) for name in desired.nodes)
         return Difference(
             tuple(
-                Operation(Action.REMOVE, name, KIND, Cause("intent", f"stopped by {mark.by}", "serving"))
+                Operation(
+                    Action.REMOVE,
+                    name,
+                    KIND,
+                    Cause("intent", f"stopped by {mark.by}", "serving"),
+                    parameters={"damaged": mark.damaged},
+                )
                 for name, mark in marks
                 if mark.stopped
             )
         )
 
     def perform(self, operation: Operation, context: Context) -> None:
+        if operation.parameters.get("damaged"):
+            folder = context.desired.nodes[operation.node].state
+            remove_file(context, operation.node, f"{folder}/{FILE}", aside=True)
+            return
         mark = None
         if operation.action is Action.RECORD:
             mark = Intent(True, str(operation.parameters["by"]), float(operation.parameters["at"]))
@@ -54,9 +66,14 @@ class HumanIntent:
 
 
 def intent_in(document: Document) -> Intent:
-    """The mark on one node; none when there is no readable one."""
-    mark = (document.state or {}).get(FILE)
-    if not isinstance(mark, dict) or not mark.get("stopped"):
+    """The mark on one node; none when there is none."""
+    state = document.state or {}
+    if FILE not in state:
+        return Intent()
+    mark = state[FILE]
+    if not isinstance(mark, dict) or not isinstance(mark.get("stopped"), bool):
+        return Intent(True, f"someone ({FILE} is damaged)", damaged=True)
+    if not mark["stopped"]:
         return Intent()
     at = mark.get("at")
     return Intent(True, str(mark.get("by") or "someone"), float(at) if isinstance(at, int | float) else 0.0)

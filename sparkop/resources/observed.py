@@ -54,6 +54,8 @@ class Intent:
     stopped: bool = False
     by: str = ""
     at: float = 0.0
+    damaged: bool = False
+    """The mark is there and can't be understood: it counts as a stop."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,9 @@ class History:
     """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
     gave_up: GaveUp | None = None
     """The last word of a ``watch`` whose restarts did not help, until a human starts the group."""
+    forgotten: bool = False
+    """The head's history was damaged, and no human has started the group since: how often ``watch`` has
+    restarted it is not known."""
     agreed: frozenset[str] = frozenset()
     """What the human has agreed to for this run: ``trip``, ``adopt``."""
 

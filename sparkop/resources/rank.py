@@ -23,7 +23,7 @@ from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
-from sparkop.resources.group import Found, Group, examine
+from sparkop.resources.group import KEY, Found, Group, examine
 from sparkop.resources.incident import keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
@@ -190,7 +190,7 @@ def _words(cause: Cause) -> str:
 
 
 def _is_spec_change(cause: Cause) -> bool:
-    return cause.field not in ("container", "state", "epoch", "endpoint")
+    return cause.field not in ("container", "state", "epoch", "endpoint", KEY)
 
 
 def _remove(operation: Operation, context: Context) -> None:

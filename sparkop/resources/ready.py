@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
+from sparkop.errors import (
+    BlockedError,
+    SparkopError,
+    TimedOutError,
+    UnreachableError,
+    WaitInterruptedError,
+)
 from sparkop.hosts.document import Container, Document, parse_document
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context
@@ -31,10 +37,6 @@ SILENCE = 60.0
 """Seconds for which a node may be silent while its rank loads: memory is short then, and answers are slow."""
 GARBAGE = 3
 """Degenerate generations in a row that end the wait."""
-
-
-class WaitInterruptedError(SparkopError):
-    """The user asked to stop while something was waited for; it goes on by itself on the nodes."""
 
 
 @dataclass(frozen=True)

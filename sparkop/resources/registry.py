@@ -50,7 +50,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "foreign": ("prerequisites", "state"),
     "state": ("disk",),
     "api-key": ("state",),
-    "image": ("prerequisites", "disk"),
+    "image": ("prerequisites", "disk", "state"),
     "weights": ("disk", "state"),
     "exl3-plan": ("state", "weights"),
     "memguard": ("prerequisites", "state", "image", "foreign"),

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.resources import intent, trip
-from sparkop.resources.acts import write_file
+from sparkop.resources.acts import mend_history, write_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.guard import program, program_file
+from sparkop.resources.labels import CLUSTER, ROLE
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
@@ -28,12 +29,10 @@ OWNER = "cluster.json"
 """Says whose folder it is: two clusters must not share one."""
 
 
-MARKS: Mapping[str, Callable[[Document], bool]] = {
-    OWNER: lambda document: _owner(document) is not None,
-    trip.FILE: lambda document: trip.trip_in("", document) is not None,
-    intent.FILE: lambda document: isinstance((document.state or {}).get(intent.FILE), dict),
-}
-"""Files that forbid something, and whether what was read is whole."""
+HISTORY = "history.json"
+LEASE = "lease.json"
+MARKS = (OWNER, trip.FILE, intent.FILE, HISTORY)
+"""Files that may forbid something: where one of them can't be read, nothing is known."""
 
 
 class StateFiles:
@@ -63,11 +62,13 @@ class StateFiles:
             if problems:
                 unknown += problems
                 continue
-            owner = _owner(document)
+            owner = _owner(document) or _witness(document)
             if owner not in (None, desired.spec.name):
                 blockers.append(_taken(node, str(owner), desired.spec.name))
-                continue
-            operations += _operations(node, document, owner)
+            elif owner is None and OWNER in (document.state or {}):
+                blockers.append(_unowned(node, desired.spec.name))
+            else:
+                operations += _operations(node, document, desired.spec.name)
         return Difference(tuple(operations), tuple(blockers), tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
@@ -75,8 +76,11 @@ class StateFiles:
         folder = context.desired.nodes[operation.node].state
         if name == PROGRAM:
             write_file(context, operation.node, f"{folder}/{program_file()}", program())
+        elif name == HISTORY:
+            mend_history(context, operation.node)
         else:
-            write_file(context, operation.node, f"{folder}/{name}", owner_mark(context.desired.spec.name))
+            mark = owner_mark(context.desired.spec.name)
+            write_file(context, operation.node, f"{folder}/{name}", mark, aside=True)
 
 
 def owner_mark(cluster: str) -> bytes:
@@ -84,21 +88,35 @@ def owner_mark(cluster: str) -> bytes:
     return json.dumps({"version": 1, "cluster": cluster}, sort_keys=True).encode() + b"\n"
 
 
+def history_damaged(document: Document) -> bool:
+    """There is a history, and it can't be understood."""
+    found = (document.state or {}).get(HISTORY, {"entries": []})
+    return not (isinstance(found, dict) and isinstance(found.get("entries"), list))
+
+
 def _unreadable(document: Document) -> list[str]:
-    """Which marks can't be read. No mark is an answer; a damaged one is none: it may say "do not start"."""
-    told = []
-    for name, whole in MARKS.items():
-        problem = document.error("state", name)
-        if problem is None and name in (document.state or {}) and not whole(document):
-            problem = "it is damaged"
-        if problem is not None:
-            told.append(f"{name}: {problem}: read it, and remove it when it says nothing that matters")
-    return told
+    """Which marks can't be read. No mark is an answer, and so is a damaged one; silence is none."""
+    problems = ((name, document.error("state", name)) for name in MARKS)
+    return [f"{name}: {problem}" for name, problem in problems if problem is not None]
 
 
 def _owner(document: Document) -> str | None:
     mark = (document.state or {}).get(OWNER)
     return str(mark["cluster"]) if isinstance(mark, dict) and "cluster" in mark else None
+
+
+def _witness(document: Document) -> str | None:
+    """Whose a folder with a damaged mark is: the lease beside it says so, else the containers of the node do
+    when they are of one cluster. None when neither does, or the mark is not damaged."""
+    state = document.state or {}
+    if OWNER not in state:
+        return None
+    lease = state.get(LEASE)
+    if isinstance(lease, dict) and isinstance(lease.get("cluster"), str):
+        return str(lease["cluster"])
+    found = document.docker.containers if document.docker else ()
+    clusters = {c.labels[CLUSTER] for c in found if c.labels.get(CLUSTER) and c.labels.get(ROLE)}
+    return clusters.pop() if len(clusters) == 1 else None
 
 
 def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
@@ -110,11 +128,30 @@ def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
     )
 
 
-def _operations(node: DesiredNode, document: Document, owner: str | None) -> list[Operation]:
+def _unowned(node: DesiredNode, cluster: str) -> Blocker:
+    path = f"{node.state}/{OWNER}"
+    return Blocker(
+        node.name,
+        KIND,
+        Cause(OWNER, "damaged, and nothing else tells whose folder it is", f"belongs to {cluster}"),
+        f"if the folder is {cluster}'s: on {node.name}: mv {path} {path}.damaged, then sparkop apply",
+    )
+
+
+def _operations(node: DesiredNode, document: Document, cluster: str) -> list[Operation]:
     operations = []
-    if owner is None:
+    state = document.state or {}
+    if OWNER not in state:
         mark = Operation(Action.CREATE, node.name, f"{KIND}/{OWNER}", Cause(node.state, "absent", "present"))
         operations.append(mark)
+    elif _owner(document) is None:
+        cause = Cause(
+            OWNER, "damaged", f"{cluster}, as its lease or containers say; the damaged file is kept"
+        )
+        operations.append(Operation(Action.UPDATE, node.name, f"{KIND}/{OWNER}", cause))
+    if history_damaged(document):
+        cause = Cause(HISTORY, "damaged", "begun anew; the damaged file is kept")
+        operations.append(Operation(Action.UPDATE, node.name, f"{KIND}/{HISTORY}", cause))
     if node.guard is not None:
         found = (document.files or {}).get(program_file())
         wanted = hashlib.sha256(program()).hexdigest()

@@ -46,6 +46,10 @@ class Later(Generic[R]):
             self._error = error
         self._done.set()
 
+    def ended(self, timeout: float) -> bool:
+        """Whether the call has ended, after ``timeout`` seconds at most."""
+        return self._done.wait(timeout)
+
     def result(self, timeout: float | None = None) -> R:
         """What the call returned or raised. TimeoutError when it has not ended in ``timeout`` seconds."""
         if not self._done.wait(timeout):

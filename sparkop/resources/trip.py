@@ -58,6 +58,11 @@ class GuardTrip:
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
         blockers: list[Blocker] = []
+        for name in desired.nodes:
+            if damaged(observed.documents[name]):
+                found = _damaged(desired, name, history)
+                operations += [found] if isinstance(found, Operation) else []
+                blockers += [found] if isinstance(found, Blocker) else []
         for name, trip in sorted(history.trips.items()):
             if name not in desired.nodes or not desired.ranks:
                 continue
@@ -82,7 +87,26 @@ class GuardTrip:
             context.host(operation.node).containers.kill(str(survivor), context.fence(operation.node))
             return
         folder = context.desired.nodes[operation.node].state
-        remove_file(context, operation.node, f"{folder}/{FILE}")
+        aside = bool(operation.parameters.get("damaged"))
+        remove_file(context, operation.node, f"{folder}/{FILE}", aside=aside)
+
+
+def _damaged(desired: Desired, node: str, history: History) -> Operation | Blocker:
+    """Which numbers the guard has stopped is not known: a human says that these may be launched."""
+    told = f"stopped the ranks; {FILE} is damaged"
+    if AGREED_TRIP in history.agreed:
+        cause = Cause("guard", told, "confirmed by you")
+        return Operation(Action.REMOVE, node, KIND, cause, parameters={"damaged": True})
+    remedy = (
+        f"see what {desired.nodes[node].state}/memguard.log says; to launch these numbers: "
+        "sparkop apply --after-trip (the file is kept)"
+    )
+    return Blocker(node, KIND, Cause("guard", told, "numbers that fit"), remedy)
+
+
+def damaged(document: Document) -> bool:
+    """There is a record, and it can't be understood."""
+    return FILE in (document.state or {}) and trip_in("", document) is None
 
 
 def advice_for(spec: ClusterSpec) -> str:

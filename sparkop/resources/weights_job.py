@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkop.errors import SparkopError
+from sparkop.errors import SparkopError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources import hub
 from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
-from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.weights_files import Checkpoint, job_file, job_place, search_places
 from sparkop.resources.weights_follow import Status, follow, progress_text, read_status
 from sparkop.resources.weights_program import call, failure

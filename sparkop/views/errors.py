@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from sparkop.errors import SparkopError
+from sparkop.resources.events import Event
 from sparkop.views.console import talk
 
 
@@ -28,3 +29,8 @@ def show_error(error: SparkopError) -> None:
     """Write the failure to stderr."""
     for line in error_lines(error):
         talk().print(line)
+
+
+def show_note(event: Event) -> None:
+    """Say on stderr what a reading command waits for."""
+    talk().print(Text(f"{event.node}: {event.text}" if event.node else event.text, style="dim"))

@@ -74,8 +74,7 @@ def _moment(at: float) -> str:
 
 
 def _headline(status: Status) -> Text:
-    stopped = status.stopped_by_human and status.endpoint == "not asked"
-    word = "stopped" if stopped else status.endpoint
+    word = "stopped" if status.state == "stopped" else status.endpoint
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
@@ -83,8 +82,14 @@ def _headline(status: Status) -> Text:
     if status.key_path:
         line.append(f"  key {status.key_path}")
     if status.stopped_by_human:
-        line.append("\na human stopped it; `sparkop apply` starts it again", style="yellow")
+        line.append(f"\n{_stop(status)}", style="yellow")
     return line
+
+
+def _stop(status: Status) -> str:
+    if status.state == "stopped":
+        return "a human stopped it, as wished; `sparkop apply` starts it again"
+    return "a human stopped it, but that is not (known to be) so everywhere; `sparkop stop` does it again"
 
 
 def _beside(each: Measured) -> Text:

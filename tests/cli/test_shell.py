@@ -104,9 +104,14 @@ def test_a_name_too_long_for_a_file_is_a_usage_error() -> None:
         choose("x" * 300, (), ())
 
 
-def test_a_damaged_memory_of_the_last_apply_is_no_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", '{"cluster": "lab"}'])
+def test_a_damaged_memory_of_the_last_apply_is_told_as_that(content: str, tmp_path: Path) -> None:
+    """Not as "nothing was applied": that would be a lie."""
     folder = tmp_path / "state" / "sparkop"
     folder.mkdir(parents=True)
-    (folder / "last.json").write_text("{")
-    with pytest.raises(UsageError):
+    (folder / "last.json").write_text(content)
+    with pytest.raises(UsageError, match="applied last can't be told") as caught:
         choose(None, (), ())
+    assert "it is damaged" in str(caught.value.cause)
+    remember(Applied("lab", "/specs/lab.yaml"))
+    assert choose(None, (), ()).path == Path("/specs/lab.yaml")

@@ -44,9 +44,9 @@ class Node:
         self.host.act("lease.acquire", {"expected": None}, self.fence)
         return self.fence
 
-    def rival(self, epoch: int = 0) -> Fence:
+    def rival(self, token: int = 0) -> Fence:
         """Another holder."""
-        return replace(self.fence, holder="rival", epoch=epoch or self.fence.epoch + 1)
+        return replace(self.fence, holder="rival", token=token or self.fence.token + 1)
 
     def look(self, **request: Any) -> Document:
         return parse_document(self.host.probe({"state": self.fence.directory, **request}))
@@ -271,7 +271,7 @@ class TestFence:
             _put(node, "a.txt", b"x")
         with pytest.raises(LeaseHeldError):
             node.other.act("lease.acquire", {}, node.rival(epoch=1))
-        assert node.other.act("lease.acquire", {}, node.rival(epoch=2))["lease"]["epoch"] == 2
+        assert node.other.act("lease.acquire", {}, node.rival(token=2))["lease"]["epoch"] == 2
 
     def test_breaking_it_is_explicit(self, node: Node) -> None:
         node.take()

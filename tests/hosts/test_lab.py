@@ -169,7 +169,7 @@ def test_two_contenders_one_lease(spark: SshHost, host_of: Callable[[Target], Ss
 
     def contend(number: int) -> None:
         host = hosts[number]
-        mine = Fence("race", f"contender {number}", first.epoch + 1, first.directory)
+        mine = Fence("race", f"contender {number}", first.token + 1, first.directory)
         try:
             host.act("lease.acquire", {"expected": seen}, mine)
             won.append(number)

@@ -15,7 +15,7 @@ import pytest
 from sparkop.node import act, lease, wire
 from sparkop.resources.masking import ON_NODES
 
-FENCE = {"cluster": "c", "holder": "me", "epoch": 1}
+FENCE = {"cluster": "c", "holder": "me", "token": 1}
 
 
 def perform(folder: Path, action: str, **arguments: Any) -> dict[str, Any]:
@@ -79,7 +79,26 @@ class TestFiles:
     def test_a_damaged_history_is_put_aside(self, held: Path) -> None:
         (held / "state" / "history.json").write_text("{")
         assert perform(held, "history.append", entry={"id": "1"})["result"] == {"changed": True}
-        assert (held / "state" / "history.json.damaged").read_text() == "{"
+        assert [path.read_text() for path in (held / "state").glob("history.json.damaged-*")] == ["{"]
+        found = json.loads((held / "state" / "history.json").read_text())["entries"]
+        assert [entry["event"] for entry in found if "event" in entry] == ["damaged"]
+        assert found[-1] == {"id": "1"}
+
+    def test_a_damaged_history_is_mended_once(self, held: Path) -> None:
+        (held / "state" / "history.json").write_text('{"entries": 3}')
+        assert perform(held, "history.append", entry=None)["result"] == {"changed": True}
+        assert perform(held, "history.append", entry=None)["result"] == {"changed": False}
+
+    def test_a_damaged_file_is_kept_beside_the_new_one_and_the_new_one_is_never_taken_for_it(
+        self, held: Path
+    ) -> None:
+        """The reply to the first request may be lost."""
+        (held / "state" / "f").write_bytes(b"{{{")
+        for changed in (True, False):
+            done = perform(held, "file.write", path="f", content=content(b"new"), aside=True)
+            assert done["result"] == {"changed": changed}
+        assert (held / "state" / "f").read_bytes() == b"new"
+        assert [path.read_bytes() for path in (held / "state").glob("f.damaged-*")] == [b"{{{"]
 
     @pytest.mark.parametrize("path", ["..", "../..", "/", "~"])
     def test_nothing_outside_is_removed(self, path: str, held: Path) -> None:
@@ -219,7 +238,7 @@ class TestContainers:
         engine.containers["r0"] = {"Id": "r0", "State": {"Status": "running"}, "Config": CONFIG}
 
         def lose(_act: act.Act, _seconds: float) -> None:
-            rival = {**FENCE, "holder": "rival", "epoch": 2, "directory": str(held / "state")}
+            rival = {**FENCE, "holder": "rival", "token": 2, "directory": str(held / "state")}
             act.answer({"action": "lease.acquire", "arguments": {"force": True}, "fence": rival})
 
         monkeypatch.setattr(act.Act, "wait_stopped", lose)

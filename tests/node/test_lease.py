@@ -1,4 +1,4 @@
-"""The lease as a machine of states: whatever the order of events, at most one may write, and epochs grow."""
+"""The lease as a machine of states: whatever the order of events, at most one may write, and tokens grow."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Contenders(RuleBasedStateMachine):
         super().__init__()
         self.lease: dict[str, Any] | None = None
         self.seen: dict[str, dict[str, Any] | None] = {}
-        self.epoch: dict[str, int] = dict.fromkeys("abc", 0)
+        self.token: dict[str, int] = dict.fromkeys("abc", 0)
         self.highest = 0
 
     def fence(self, holder: str) -> dict[str, Any]:
-        return {"cluster": "c", "holder": holder, "epoch": self.epoch[holder]}
+        return {"cluster": "c", "holder": holder, "token": self.token[holder]}
 
     def step(self, name: str, holder: str, **arguments: Any) -> bool:
         try:
@@ -40,7 +40,7 @@ class Contenders(RuleBasedStateMachine):
     @rule(holder=HOLDERS)
     def take(self, holder: str) -> None:
         before, saw = self.lease, self.seen.get(holder)
-        self.epoch[holder] = (saw["epoch"] if saw else 0) + 1
+        self.token[holder] = (saw["epoch"] if saw else 0) + 1
         taken = self.step("lease.acquire", holder, expected=saw)
         held = before is not None and not before["released"] and before["holder"] != holder
         if taken and held:
@@ -48,7 +48,7 @@ class Contenders(RuleBasedStateMachine):
 
     @rule(holder=HOLDERS)
     def break_it(self, holder: str) -> None:
-        self.epoch[holder] = (self.lease["epoch"] if self.lease else 0) + 1
+        self.token[holder] = (self.lease["epoch"] if self.lease else 0) + 1
         assert self.step("lease.acquire", holder, force=True)
 
     @rule(holder=HOLDERS)
@@ -79,7 +79,7 @@ class Contenders(RuleBasedStateMachine):
         assert len(writers) <= 1
 
     @invariant()
-    def epochs_grow(self) -> None:
+    def tokens_grow(self) -> None:
         now = self.lease["epoch"] if self.lease else 0
         assert now >= self.highest
         self.highest = now

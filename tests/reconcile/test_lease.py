@@ -88,10 +88,10 @@ def test_it_is_held_on_every_node_and_given_back() -> None:
     """With one epoch; released at the end, its epoch kept."""
     cluster = Cluster.make()
     with holding(cluster, "ada"):
-        assert {(s.holder, s.released, s.epoch) for s in states(cluster)} == {("ada", False, 1)}
-    assert {(s.released, s.epoch) for s in states(cluster)} == {(True, 1)}
+        assert {(s.holder, s.released, s.token) for s in states(cluster)} == {("ada", False, 1)}
+    assert {(s.released, s.token) for s in states(cluster)} == {(True, 1)}
     with holding(cluster, "eve"):
-        assert {(s.holder, s.epoch) for s in states(cluster)} == {("eve", 2)}
+        assert {(s.holder, s.token) for s in states(cluster)} == {("eve", 2)}
 
 
 def test_it_is_given_back_when_the_work_fails() -> None:
@@ -196,7 +196,7 @@ def test_a_contender_that_gets_one_node_gives_it_back() -> None:
 
 
 def test_two_applies_at_once_end_with_one_writer_at_a_time() -> None:
-    """Real threads: epochs of writes never go back, and both end well or as held."""
+    """Real threads: tokens of writes never go back, and both end well or as held."""
     cluster = Cluster.make()
     results: list[str] = []
 
@@ -215,8 +215,8 @@ def test_two_applies_at_once_end_with_one_writer_at_a_time() -> None:
     assert "converged" in results
     for name in cluster.world.nodes:
         # A wish for the lease names the epoch that its writer will have: it is no writer's yet.
-        epochs = [w.epoch for w in cluster.world.writes if w.node == name and w.action != "lease.ask"]
-        assert epochs == sorted(epochs)
+        tokens = [w.token for w in cluster.world.writes if w.node == name and w.action != "lease.ask"]
+        assert tokens == sorted(tokens)
     assert len(cluster.started) == 2, "ranks were started once"
 
 
@@ -234,7 +234,7 @@ def test_break_fences_the_old_holder_out() -> None:
     cluster = Cluster.make()
     first = silent_holder(cluster, "ada")
     assert break_lease(cluster.spec, cluster.hosts()) == ["spark-1", "spark-2"]
-    assert all(state.released and state.epoch == 2 for state in states(cluster))
+    assert all(state.released and state.token == 2 for state in states(cluster))
     with pytest.raises(LeaseHeldError):
         write(cluster.hosts()["spark-1"], first, "x")
     assert break_lease(cluster.spec, cluster.hosts()) == []

@@ -88,8 +88,8 @@ class Life(RuleBasedStateMachine):
         assert self.broken == []
         assert self.foreign() == self.others
         for name in NODES:
-            epochs = [write.epoch for write in self.cluster.world.writes if write.node == name]
-            assert epochs == sorted(epochs), "a writer with a past lease has written"
+            tokens = [write.token for write in self.cluster.world.writes if write.node == name]
+            assert tokens == sorted(tokens), "a writer with a past lease has written"
 
     @invariant()
     def the_key_is_nowhere(self) -> None:

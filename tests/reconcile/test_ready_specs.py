@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,13 @@ def test_a_bad_spec_and_back_ends_in_the_same_world() -> None:
     cluster.apply()
     assert cluster.shape() == before
     assert cluster.plan().converged
+
+
+def test_a_damaged_order_loses_no_spec(tmp_path: Path) -> None:
+    """Their files still tell which one is newer."""
+    first = remember_ready(spec_of())
+    second = remember_ready(spec_of(memory={"kvCache": "32 MiB"}))
+    os.utime(first, (1.0, 1.0))
+    (first.parent / "order.json").write_text("[")
+    assert last_ready("test") == second
+    assert last_ready("test", other_than=spec_of(memory={"kvCache": "32 MiB"})) == first

@@ -127,3 +127,17 @@ def test_the_plan_of_a_stop_begins_with_the_mark_and_the_head() -> None:
     assert len(guards) == 3
     for guard in guards:
         assert any(need.startswith("remove:rank/") for need in guard.needs), "the guard outlives its rank"
+
+
+def test_a_humans_stop_that_is_fulfilled_is_no_failure() -> None:
+    """What an apply would do does not matter; a rank that runs on, or a silent node, does."""
+    cluster = serving()
+    node, rank = cluster.rank(1)
+    cluster.stop()
+    assert status(cluster).state == "stopped"
+    node.images.clear()
+    assert status(cluster).state == "stopped"
+    node.containers[rank.spec.name] = rank
+    assert status(cluster).state == "differs"
+    node.answer = Answer.SILENT
+    assert status(cluster).state == "unknown"

@@ -136,7 +136,7 @@ def test_another_key_restarts_nothing() -> None:
     cluster.served_key = "another"
     watching.minutes(20)
     assert cluster.started == []
-    assert [entry["what"] for entry in entries(cluster, "fault")] == ["endpoint@spark-1"]
+    assert [entry["what"] for entry in entries(cluster, "fault")] == ["rank/all@spark-1"]
 
 
 def test_the_budget_pauses_grow_and_end() -> None:

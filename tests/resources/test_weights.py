@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError
+from sparkop.errors import BlockedError, WaitInterruptedError
 from sparkop.resources import weights_follow
 from sparkop.resources.operations import Action
-from sparkop.resources.ready import WaitInterruptedError
 from sparkop.resources.weights_program import call
 from tests.node.hub_standin import Hub, running
 from tests.resources.weights_world import World
