@@ -19,7 +19,7 @@ from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
 from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings, unknown
-from sparkop.resources.checks.network import SMALL, ping_name
+from sparkop.resources.checks.ways import SMALL, ping_name
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec

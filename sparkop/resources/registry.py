@@ -7,24 +7,20 @@ from collections.abc import Mapping
 from sparkop.resources.api_key import ApiKey
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import Clients
-from sparkop.resources.disk import Disk
 from sparkop.resources.endpoint import Endpoint
 from sparkop.resources.exl3_plan import Exl3Plan
-from sparkop.resources.fabric import Fabric
 from sparkop.resources.foreign import Foreign
 from sparkop.resources.image import EngineImage
 from sparkop.resources.intent import HumanIntent
 from sparkop.resources.memguard import MemoryGuard
-from sparkop.resources.prerequisites import Prerequisites
+from sparkop.resources.preconditions import PRECONDITIONS
 from sparkop.resources.rank import Ranks
 from sparkop.resources.state import StateFiles
 from sparkop.resources.trip import GuardTrip
 from sparkop.resources.weights import WeightFiles
 
 RESOURCES: tuple[Resource, ...] = (
-    Prerequisites(),
-    Fabric(),
-    Disk(),
+    *PRECONDITIONS,
     Foreign(),
     StateFiles(),
     ApiKey(),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sparkop.hosts.document import Document
 from sparkop.resources.base import Difference
-from sparkop.resources.checks import cluster, containers, machine, memory, network, storage
+from sparkop.resources.checks import addresses, cluster, containers, links, machine, memory, storage, ways
 from sparkop.resources.checks.model import Check, refusals
 from sparkop.resources.desired import Desired
 
@@ -15,7 +15,9 @@ CHECKS: tuple[Check, ...] = (
     *containers.CHECKS,
     *memory.CHECKS,
     *storage.CHECKS,
-    *network.CHECKS,
+    *links.CHECKS,
+    *addresses.CHECKS,
+    *ways.CHECKS,
     *cluster.CHECKS,
 )
 

@@ -10,6 +10,7 @@ from sparkop.engines.rules import check as check_rules
 from sparkop.hosts.document import Document, Image
 from sparkop.hosts.rails import Rail, joined
 from sparkop.resources.checks.model import (
+    TABLE,
     Check,
     Finding,
     Look,
@@ -21,7 +22,6 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
-from sparkop.resources.checks.network import TABLE
 from sparkop.resources.stamped import short_image
 from sparkop.spec.tree import show_path
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from sparkop.engines.common import preload_file
 from sparkop.hosts.document import Library
 from sparkop.resources.checks.model import (
+    PREREQUISITES,
+    TABLE,
     Check,
     Finding,
     Look,
@@ -18,14 +20,11 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
-from sparkop.resources.checks.network import TABLE
 from sparkop.resources.foreign import KIND as FOREIGN
 from sparkop.resources.foreign import Foreign
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker
-
-KIND = "prerequisites"
 
 
 def _access(look: Look) -> Iterator[Finding]:
@@ -244,7 +243,7 @@ CHECKS = (
         TABLE,
         _access,
         ("machine",),
-        kind=KIND,
+        kind=PREREQUISITES,
     ),
     Check(
         "docker.gpu",

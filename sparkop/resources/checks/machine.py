@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkop.resources.checks.model import Check, Finding, Look, between_nodes, fail, ok, warn
-from sparkop.resources.checks.network import TABLE
+from sparkop.resources.checks.model import (
+    PREREQUISITES,
+    TABLE,
+    Check,
+    Finding,
+    Look,
+    between_nodes,
+    fail,
+    ok,
+    warn,
+)
 
-KIND = "prerequisites"
 ARCH = "aarch64"
 GPU = "GB10"
 BAD_KERNEL = "7.0.0-1019-nvidia"
@@ -212,7 +220,7 @@ CHECKS = (
         TABLE,
         _same_host,
         ("machine",),
-        kind=KIND,
+        kind=PREREQUISITES,
     ),
     Check("host.python", "version of python3", "older than 3.8: fail", "row A1", _python, ("tools",)),
     Check(

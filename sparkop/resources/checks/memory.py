@@ -8,12 +8,10 @@ from sparkop.engines.budget.budget import budget
 from sparkop.engines.budget.lines import Basis, Part
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.hosts.document import Document
-from sparkop.resources.checks.model import Check, Finding, Look, fail, ok, or_ok, warn
-from sparkop.resources.checks.network import TABLE
+from sparkop.resources.checks.model import PREREQUISITES, TABLE, Check, Finding, Look, fail, ok, or_ok, warn
 from sparkop.resources.compare import GIB, human_bytes
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 
-KIND = "prerequisites"
 LARGE = 4 * GIB
 """Resident memory from which a process beside the ranks is worth a warning."""
 RAISED = 1 * GIB
@@ -173,7 +171,7 @@ CHECKS = (
         "row B1",
         _total,
         ("memory",),
-        kind=KIND,
+        kind=PREREQUISITES,
     ),
     Check(
         "memory.available",

@@ -16,6 +16,11 @@ from sparkop.resources.operations import Blocker, Cause, Unknown
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
+TABLE = "owners' reports"
+"""About ninety public reports of people who run two or more DGX Sparks."""
+PREREQUISITES, FABRIC, DISK = "prerequisites", "fabric", "disk"
+"""Kinds of resources whose diff refuses to go on when one of their checks fails."""
+
 
 class State(StrEnum):
     """How one check ended on one node; the later, the worse."""
@@ -127,6 +132,12 @@ class Look:
     @property
     def head(self) -> bool:
         return self.name == self.desired.head
+
+    @property
+    def address(self) -> str | None:
+        """Where the node's rank is on the fabric, as far as it is known."""
+        node = self.desired.nodes.get(self.name)
+        return node.facts.fabric.address if node and node.facts and node.facts.fabric else None
 
     @property
     def clustered(self) -> bool:

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 from sparkop.engines.paths import cache_directory, state_directory
 from sparkop.hosts.document import Disk as DiskFacts
-from sparkop.resources.checks.model import Check, Finding, Look, fail, ok, unknown, warn
-from sparkop.resources.checks.network import TABLE
+from sparkop.resources.checks.model import DISK, TABLE, Check, Finding, Look, fail, ok, unknown, warn
 from sparkop.resources.compare import MIB, human_bytes
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker
 from sparkop.resources.weights import WeightFiles
 
-KIND = "disk"
 DOCKER_ROOT = "/var/lib/docker"
 """Asked for before the engine's own answer is known; the usual place."""
 TEMPORARY = "/tmp"  # noqa: S108 - the place that is looked at, not used
@@ -123,7 +121,7 @@ CHECKS = (
         TABLE,
         _disk,
         ("disk",),
-        kind=KIND,
+        kind=DISK,
     ),
     Check(
         "weights",

@@ -1,11 +1,11 @@
-"""Cages of a node, by the PCI addresses of its RDMA devices. Pure."""
+"""RDMA devices of a node, their interfaces, and the cages that they sit in. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from sparkop.hosts.document import Device, Document
+from sparkop.hosts.document import Device, Document, Interface
 
 _PCI = re.compile(r"([0-9a-fA-F]{4,}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.([0-7])\Z")
 
@@ -29,3 +29,25 @@ def cages(document: Document) -> tuple[Cage, ...]:
         Cage(number, tuple(device for _, device in sorted(halves, key=lambda half: half[0])))
         for number, halves in sorted(found.items())
     )
+
+
+def devices_of(document: Document) -> tuple[Device, ...]:
+    return document.fabric.devices if document.fabric else ()
+
+
+def interface_of(document: Document, device: Device) -> Interface | None:
+    return next((i for name in device.netdevs if (i := interface_named(document, name))), None)
+
+
+def interface_named(document: Document, name: str) -> Interface | None:
+    found = document.fabric.interfaces if document.fabric else ()
+    return next((i for i in found if i.name == name), None)
+
+
+def ipv4_of(interface: Interface) -> str | None:
+    return next((address for address in interface.addresses if ":" not in address), None)
+
+
+def switched_off(interface: Interface) -> bool:
+    """Set down by someone: an address is still on it, and the kernel tells no carrier."""
+    return interface.carrier is None and ipv4_of(interface) is not None

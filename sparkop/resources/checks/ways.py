@@ -1,0 +1,181 @@
+"""Checks of the way from each rail to the rail at its other end: route, MTU, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkop.hosts.rails import Rail, joined
+from sparkop.resources.checks.model import (
+    FABRIC,
+    TABLE,
+    Check,
+    Finding,
+    Look,
+    between_nodes,
+    fail,
+    ok,
+    unknown,
+    warn,
+)
+
+JUMBO = 9000
+"""MTU that the peers' figures were reached with."""
+STANDARD = 1500
+SMALL = 84
+"""Bytes of an ordinary ping."""
+
+
+def _route(look: Look) -> Iterator[Finding]:
+    routes = look.document.fabric.routes if look.document.fabric else {}
+    rails_here = {rail.interface: rail for rail in look.rails()}
+    own = {rail.address for rail in look.rails()}
+    for rail, peer, other in _peers(look):
+        if other.address not in routes or other.address in own:
+            continue  # an address twice is told by fabric.ipv4
+        route = routes[other.address]
+        through = route.interface if route else None
+        if through is None:
+            way = f"sudo ip route add {rail.network} dev {rail.interface} src {rail.address}"
+            yield fail(f"route to {peer}", f"none to {other.address}", f"by {rail.interface}", way)
+        elif through != rail.interface and not (
+            through in rails_here and rails_here[through].network == rail.network
+        ):
+            yield fail(
+                f"route to {peer}",
+                f"{other.address} by {through}",
+                f"by {rail.interface}",
+                _route_remedy(rail) + f"; ip route get {other.address}",
+            )
+        else:
+            yield ok(f"{other.address} by {through}")
+
+
+def _route_remedy(rail: Rail) -> str:
+    return f"take the route or address away that is more specific than {rail.network}"
+
+
+def _mtu(look: Look) -> Iterator[Finding]:
+    wanted = look.spec.fabric.mtu
+    bad: set[str] = set()
+    for rail in look.rails() if wanted is not None else ():
+        if rail.mtu != wanted:
+            bad.add(rail.interface)
+            yield _set_mtu(look, rail, str(wanted), wanted or JUMBO)
+    if wanted is None:
+        for rail in look.rails():
+            largest = look.nodes.largest_mtu[rail.network]
+            if rail.mtu < largest:
+                bad.add(rail.interface)
+                yield _set_mtu(look, rail, f"{largest}, as on the other nodes", largest)
+        for rail in look.rails():
+            if rail.mtu <= STANDARD and rail.interface not in bad:
+                bad.add(rail.interface)
+                yield warn(
+                    f"{rail.interface}.mtu",
+                    str(rail.mtu),
+                    f"{JUMBO} on every node: small packets slow the group",
+                    f"sudo ip link set dev {rail.interface} mtu {JUMBO} on every node; and in netplan",
+                )
+    yield from _pings(look, bad)
+    good = [rail for rail in look.rails() if rail.interface not in bad]
+    if good:
+        yield ok(", ".join(f"{rail.interface} {rail.mtu}" for rail in good))
+
+
+def _set_mtu(look: Look, rail: Rail, told: str, mtu: int) -> Finding:
+    return fail(
+        f"{rail.interface}.mtu",
+        str(rail.mtu),
+        told,
+        f"on {look.name}: sudo ip link set {rail.interface} mtu {mtu}; and set it in netplan",
+    )
+
+
+def _peers(look: Look) -> Iterator[tuple[Rail, str, Rail]]:
+    """Own rail, the other node, and its rail at the other end."""
+    for name in look.documents:
+        if name != look.name:
+            for own, other in joined(look.rails(), look.rails(name)):
+                yield own, name, other
+
+
+def _pings(look: Look, bad: set[str]) -> Iterator[Finding]:
+    """Full-size packets: a switch or the far end may hold less than both interfaces say."""
+    pings = look.document.pings
+    if not pings:
+        return
+    for rail, peer, other in _peers(look):
+        large = pings.get(ping_name(other.address, rail.mtu))
+        small = pings.get(ping_name(other.address, SMALL))
+        if large is None or large.answered or rail.interface in bad or rail.mtu > other.mtu:
+            continue
+        route = look.document.fabric.routes.get(other.address) if look.document.fabric else None
+        if route is not None and route.interface != rail.interface:
+            continue  # told by fabric.route: another interface has another MTU
+        if small is not None and small.answered:
+            yield fail(
+                f"{rail.interface} to {peer}",
+                f"no answer from {other.address} to packets of {rail.mtu} bytes, but to small ones",
+                "an answer to both",
+                f"set the MTU of whatever lies between to at least {rail.mtu}; "
+                f"ping -M do -s {rail.mtu - 28} -I {rail.interface} {other.address} shows it",
+            )
+
+
+def ping_name(address: str, size: int) -> str:
+    """How a ping is called in a probe's request and answer."""
+    return f"{address}/{size}"
+
+
+def _reach(look: Look) -> Iterator[Finding]:
+    pings = look.document.pings or {}
+    for rail, peer, other in _peers(look):
+        ping = pings.get(ping_name(other.address, SMALL))
+        if ping is None:
+            reason = look.document.error("pings", ping_name(other.address, SMALL))
+            if reason:
+                way = "sudo sysctl net.ipv4.ping_group_range='0 2147483647' lets every user ping"
+                yield unknown(f"{other.address} could not be pinged: {reason}", way)
+        elif ping.answered:
+            yield ok(f"{other.address} answers in {1000 * (ping.seconds or 0):.1f} ms")
+        else:
+            yield fail(
+                f"{rail.interface} to {peer}",
+                f"no answer from {other.address} ({ping.reason})",
+                "an answer",
+                f"ping -I {rail.interface} {other.address}; then look for a firewall "
+                "(sudo ufw status), a wrong prefix length, or cables in other ports",
+            )
+
+
+CHECKS = (
+    Check(
+        "fabric.route",
+        "the kernel's route to every peer's address",
+        "there is none, or it leaves by another interface: fail",
+        TABLE,
+        _route,
+        ("fabric",),
+        between_nodes,
+    ),
+    Check(
+        "fabric.mtu",
+        "MTU of both ends, and an unfragmented ping of that size",
+        "the ends differ, or it is not what the spec asks for, or large packets are lost: fail; "
+        "1500 where nothing is asked: warn",
+        TABLE,
+        _mtu,
+        ("fabric",),
+        between_nodes,
+        FABRIC,
+    ),
+    Check(
+        "fabric.reach",
+        "a small ping from each rail to the rail at its other end",
+        "no answer: fail",
+        TABLE,
+        _reach,
+        ("fabric",),
+        between_nodes,
+    ),
+)
