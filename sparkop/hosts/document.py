@@ -357,6 +357,8 @@ class Weights:
     """Of another size, or known to have another hash."""
     unverified: tuple[str, ...] = ()
     """Of the right size, but never hashed, or changed since: they must be hashed before use."""
+    flaws: Mapping[str, str] = field(default_factory=dict)
+    """What is the matter with the wrong ones, in a few words."""
 
     @property
     def complete(self) -> bool:

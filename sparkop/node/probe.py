@@ -344,6 +344,7 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
         "bytes": 0,
     }
     lists: dict[str, list[str]] = {"missing": [], "wrong": [], "unverified": []}
+    flaws: dict[str, str] = {}
     files = wanted.get("files") or ()
     if ledger is None:
         ledger = hashed(directory, files)
@@ -361,7 +362,9 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
             found["verified_bytes"] += facts.st_size
         else:
             lists[verdict].append(file["path"])
-    found.update(lists)
+            if verdict == "wrong":
+                flaws[file["path"]] = flaw(file, facts)
+    found.update(lists, flaws=flaws)
     return found
 
 
@@ -432,6 +435,15 @@ def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
     if not known:
         return "unverified"
     return "verified" if all(known[kind] == asked[kind] for kind in known) else "wrong"
+
+
+def flaw(file: dict[str, Any], facts: os.stat_result) -> str:
+    """Why `judge` says ``wrong``, in a few words."""
+    if not stat.S_ISREG(facts.st_mode):
+        return "not a file"
+    if facts.st_size != file.get("size", facts.st_size):
+        return "%d bytes, not %d" % (facts.st_size, file["size"]) if facts.st_size else "empty"
+    return "other bytes than published"
 
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:

@@ -251,7 +251,7 @@ def _in_staging(document: Document) -> int:
 
 
 def _state_of(weights: Weights, total: int) -> str:
-    """``3 of 9 files verified; missing a, b and 2 more; wrong c``."""
+    """``3 of 9 files verified; missing a, b and 2 more; wrong c (empty)``."""
     if not weights.exists:
         return "absent"
     parts = [f"{weights.verified} of {total} files verified"]
@@ -262,5 +262,6 @@ def _state_of(weights: Weights, total: int) -> str:
     ):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{word} {', '.join(names[:NAMED])}{more}")
+            told = [f"{name} ({weights.flaws[name]})" if name in weights.flaws else name for name in names]
+            parts.append(f"{word} {', '.join(told[:NAMED])}{more}")
     return "; ".join(parts)

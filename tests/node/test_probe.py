@@ -72,11 +72,13 @@ class TestWeights:
 
     def test_another_size_is_wrong(self, tmp_path: Path) -> None:
         self.place(tmp_path)
-        assert self.look(tmp_path, size=4)["wrong"] == ["a.bin"]
+        found = self.look(tmp_path, size=4)
+        assert (found["wrong"], found["flaws"]) == (["a.bin"], {"a.bin": "3 bytes, not 4"})
 
     def test_another_hash_is_wrong(self, tmp_path: Path) -> None:
         self.place(tmp_path)
-        assert self.look(tmp_path, sha256="t" * 64)["wrong"] == ["a.bin"]
+        found = self.look(tmp_path, sha256="t" * 64)
+        assert (found["wrong"], found["flaws"]) == (["a.bin"], {"a.bin": "other bytes than published"})
 
     def test_size_alone_is_no_proof(self, tmp_path: Path) -> None:
         self.place(tmp_path, sha256=None)

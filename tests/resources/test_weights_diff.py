@@ -38,7 +38,7 @@ ALL = {"verified": 2, "verified_bytes": 2 * GIB, "bytes": 2 * GIB}
 NONE = {"missing": ["a", "b"], "exists": False}
 HALF = {"verified": 1, "verified_bytes": GIB, "bytes": GIB, "missing": ["b"]}
 DOUBTFUL = {"verified": 1, "verified_bytes": GIB, "bytes": 2 * GIB, "unverified": ["b"]}
-WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"]}
+WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"], "flaws": {"b": "5 bytes, not 9"}}
 
 
 def compare(
@@ -124,7 +124,7 @@ def test_a_check_of_a_shared_folder_waits_for_its_download() -> None:
     [
         (NONE, "absent", 2 * GIB),
         (HALF, "1 of 2 files verified; missing b", GIB),
-        (WRONG, "1 of 2 files verified; wrong b", GIB),
+        (WRONG, "1 of 2 files verified; wrong b (5 bytes, not 9)", GIB),
         (DOUBTFUL, "1 of 2 files verified; unverified b", 0),
     ],
 )
