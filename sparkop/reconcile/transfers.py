@@ -61,6 +61,7 @@ def follow_all(
             )
 
         emit(Event(Phase.STARTED, operation, name))
+        begun = clock.monotonic()
         last = follow(
             hosts[name],
             reading.desired.nodes[name].state,
@@ -72,9 +73,9 @@ def follow_all(
         )
         if not stop.is_set():
             end_of(name, last)
-            emit(
-                Event(Phase.DONE, operation, name, total_bytes=int((last.get("bytes") or {}).get("total", 0)))
-            )
+            size = int((last.get("bytes") or {}).get("total", 0))
+            took = clock.monotonic() - begun
+            emit(Event(Phase.DONE, operation, name, total_bytes=size, seconds=took))
 
     with ThreadPoolExecutor(max(1, len(running))) as pool:
         list(pool.map(one, running))

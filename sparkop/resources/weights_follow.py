@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkop.errors import SparkopError
+from sparkop.errors import SparkopError, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.resources.base import Clock
-from sparkop.resources.compare import human_seconds
 
 ENDED = ("done", "failed", "cancelled")
 POLL = 0.5
@@ -48,7 +47,7 @@ def follow(
     """
     sequence, moved_at = -1, clock.monotonic()
     while True:
-        status = read_status(host, state)
+        status = _read_or_say_what_goes_on(host, state)
         if status.get("id") == identity:
             if status.get("phase") in ENDED:
                 return status
@@ -64,13 +63,21 @@ def follow(
         clock.sleep(POLL)
 
 
+def _read_or_say_what_goes_on(host: ReadableHost, state: str) -> Status:
+    try:
+        return read_status(host, state)
+    except UnreachableError as error:
+        error.remedy = error.remedy or (
+            "the transfer goes on by itself on the node: sparkop download --follow finds it again"
+        )
+        raise
+
+
 def progress_text(status: Status) -> str:
-    """``3 of 9 files, 12 min left: model-00002.safetensors``."""
+    """``3 of 9 files: model-00002.safetensors``. Bytes, rate and time are the view's."""
     files = status.get("files") or {}
     text = f"{files.get('done', 0)} of {files.get('total', 0)} files"
     if status.get("phase") == "checking":
         text = f"checking what is there, {text}"
-    elif status.get("remaining") is not None:
-        text += f", {human_seconds(float(status['remaining']))} left"
     active = sorted(status.get("active") or {})
     return f"{text}: {active[0]}" if active else text

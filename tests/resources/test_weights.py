@@ -113,7 +113,8 @@ def test_deep_finds_what_a_stat_hides(make: Make) -> None:
     ledger.write_text(json.dumps(document))
     assert world.look().operations == ()
     (operation,) = world.look(deep=True).operations
-    assert operation.cause.observed == "4 of 5 files verified; wrong model-00002-of-00002.bin"
+    told = "wrong model-00002-of-00002.bin (other bytes than published)"
+    assert operation.cause.observed == f"4 of 5 files verified; {told}"
 
 
 def test_every_node_downloads_by_itself_when_the_spec_says_so(make: Make, hub: Hub) -> None:

@@ -38,7 +38,8 @@ ALL = {"verified": 2, "verified_bytes": 2 * GIB, "bytes": 2 * GIB}
 NONE = {"missing": ["a", "b"], "exists": False}
 HALF = {"verified": 1, "verified_bytes": GIB, "bytes": GIB, "missing": ["b"]}
 DOUBTFUL = {"verified": 1, "verified_bytes": GIB, "bytes": 2 * GIB, "unverified": ["b"]}
-WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"], "flaws": {"b": "5 bytes, not 9"}}
+FLAWS = {"b": "5 bytes, not 9"}
+WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"], "flaws": FLAWS}
 
 
 def compare(

@@ -161,7 +161,7 @@ class Fetch:
             raise StoppedError
 
     def _span(self, active: Active) -> int:
-        share = -(-len(active.pending) // (2 * self._crew.size))
+        share = -(-len(active.pending) // (2 * self._crew.expected))
         return max(1, min(SPAN, share))
 
     def _may_open(self) -> bool:

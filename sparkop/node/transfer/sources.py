@@ -60,6 +60,8 @@ class Crew:
         self._most = most
         self._slow = slow
         self.size = 1
+        self.expected = most
+        """Streams that will work, as far as it is known: the work is cut for so many."""
         self._since = time.monotonic()
         self._count = 0
         self._rate = 0.0
@@ -74,6 +76,7 @@ class Crew:
             return False
         rate = (count - self._count) / elapsed
         slow = not self._rate and rate < self._slow * self.size
+        self.expected = self._most if slow else self.size
         if not slow and elapsed < TRIAL:
             return False
         before = self.size

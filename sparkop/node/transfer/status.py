@@ -14,6 +14,8 @@ from .files import Job, TransferError
 PERIOD = 0.5
 WINDOW = 10.0
 """Seconds over which the rate is taken."""
+STANDSTILL = 1024
+"""Bytes a second below which nothing is said of the time that is left."""
 ACTIVE = 16
 """Files shown by name at a time."""
 
@@ -131,7 +133,8 @@ class Status:
         while now - self._samples[0][0] > WINDOW and len(self._samples) > 2:
             self._samples.popleft()
         since, before = self._samples[0]
-        return max(0.0, (count - before) / (now - since)) if now > since else 0.0
+        rate = (count - before) / (now - since) if now > since else 0.0
+        return rate if rate >= STANDSTILL else 0.0
 
     def write(self) -> None:
         """Replace the file. It need not survive a power cut, so nothing is synced."""
