@@ -18,12 +18,14 @@ from sparkop.resources.labels import (
     EPOCH,
     FABRIC,
     GENERATION,
+    MEMORY,
     RANK,
     ROLE_RANK,
     WEIGHTS,
     common,
     ours,
 )
+from sparkop.resources.numbers import memory_numbers
 from sparkop.resources.stamped import hash_of, same, text_of
 from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
@@ -63,6 +65,8 @@ class DesiredRank:
     node: str
     container: ContainerSpec
     """With the labels of its weights and of the fabric's choice only."""
+    numbers: str = ""
+    """See ``numbers.memory_numbers``."""
     private: frozenset[str] = frozenset()
     """Variables that the user has set: their values are never shown."""
 
@@ -80,7 +84,7 @@ class DesiredRank:
         """The container to create."""
         made = self.container
         labels = {**made.labels, **common(cluster, ROLE_RANK, hash_of(made), self.text, spec_hash)}
-        labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation)}
+        labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation), MEMORY: self.numbers}
         return replace(made, labels=labels)
 
 
@@ -261,7 +265,8 @@ def _ranks(
         raise
     except SparkopError as error:
         return (), error.message
-    return tuple(DesiredRank(r.rank, r.node, _container(spec, r), r.private) for r in made), ""
+    numbers = memory_numbers(spec)
+    return tuple(DesiredRank(r.rank, r.node, _container(spec, r), numbers, r.private) for r in made), ""
 
 
 def _container(spec: ClusterSpec, rank: RankContainer) -> ContainerSpec:

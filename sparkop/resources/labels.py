@@ -19,6 +19,8 @@ SPEC = "sparkop.spec"
 """Hash of the whole spec at that time: tells a changed spec from drift, and decides nothing else."""
 FABRIC = "sparkop.fabric"
 """Hash of what the spec said of the choice of rails: a running rank keeps its rails while it is the same."""
+MEMORY = "sparkop.memory"
+"""Hash of a rank's memory numbers (``numbers``): what the guard writes down when it has to kill."""
 GENERATION = "sparkop.generation"
 EPOCH = "sparkop.epoch"
 

@@ -64,11 +64,13 @@ class Trip:
 
     node: str
     hash: str
-    """``sparkop.hash`` of the rank that was killed: the same numbers are not launched again."""
+    """``sparkop.hash`` of the rank that was killed."""
     at: float
     available: int
     """MemAvailable at that moment."""
     floor: int
+    numbers: str = ""
+    """``sparkop.memory`` of that rank; empty for one of an older sparkop."""
 
 
 @dataclass(frozen=True)

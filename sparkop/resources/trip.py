@@ -68,8 +68,7 @@ class GuardTrip:
                 continue
             told = f"killed the ranks at {human_bytes(trip.available)} available"
             advice = advice_for(desired.spec)
-            unchanged = any(same(rank.container, trip.hash) for rank in desired.ranks)
-            unchanged = unchanged or _of_this_spec(desired, observed, trip)
+            unchanged = _unchanged(desired, observed, trip)
             if unchanged and AGREED_TRIP not in history.agreed:
                 cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
                 remedy = f"{advice}; to launch the same numbers again: sparkop apply --after-trip"
@@ -107,6 +106,15 @@ def _damaged(desired: Desired, node: str, history: History) -> Operation | Block
 def damaged(document: Document) -> bool:
     """There is a record, and it can't be understood."""
     return FILE in (document.state or {}) and trip_in("", document) is None
+
+
+def _unchanged(desired: Desired, observed: Observed, trip: Trip) -> bool:
+    """Whether the ranks would take as much memory as those that were killed."""
+    if trip.numbers:
+        return any(rank.numbers == trip.numbers for rank in desired.ranks)
+    if any(same(rank.container, trip.hash) for rank in desired.ranks):
+        return True
+    return _of_this_spec(desired, observed, trip)
 
 
 def advice_for(spec: ClusterSpec) -> str:
@@ -154,13 +162,14 @@ def trip_in(node: str, document: Document) -> Trip | None:
     if not isinstance(record, dict):
         return None
     try:
-        hashes = record.get("hashes") or []
+        hashes, numbers = (record.get(key) or [] for key in ("hashes", "numbers"))
         return Trip(
             node=node,
             hash=str(hashes[0]) if hashes else "",
             at=float(record["at"]),
             available=int(record["available"]),
             floor=int(record["floor"]),
+            numbers=str(numbers[0]) if numbers else "",
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -23,7 +23,7 @@ class FakeRank(Rank):
     """Dies ``dies`` seconds after the kill; never when None."""
 
     def __init__(self, world: World, name: str = "x-r0", dies: float | None = 0.0) -> None:
-        super().__init__(name, name, "v1:77", None)
+        super().__init__(name, name, "v1:77", None, "v1:88")
         self.world = world
         self.dies = dies
         self.killed: list[tuple[float, int]] = []

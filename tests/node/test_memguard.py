@@ -35,6 +35,7 @@ def test_the_record_is_written_before_the_kill() -> None:
     assert world.order == ["record", "kill"]
     record = world.records[0]
     assert record["hashes"] == ["v1:77"]
+    assert record["numbers"] == ["v1:88"]
     assert record["available"] < record["floor"] == GIB
     assert record["samples"][0] == 8 * 1024
     assert record["phase"] == LOADING

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.simulated_node import Answer, SimulatedNode, SimulatedUnit
 from sparkop.reconcile.memory import memory_of, read_memory
@@ -258,6 +260,50 @@ def test_after_a_trip_the_group_goes_down_everywhere_and_stays_down() -> None:
     assert plan.operations == ()
     assert [b.resource for b in plan.blockers] == ["trip"]
     assert "lower memory.kvCache (now 64.0 MiB) before you raise the guard's floor" in plan.blockers[0].remedy
+
+
+def tripped() -> Cluster:
+    """As the guard of today writes it: with the numbers of the rank."""
+    cluster = serving()
+    numbers = cluster.node("spark-2").containers["test-r1"].spec.labels["sparkop.memory"]
+    trip(cluster, numbers=[numbers])
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"api": {"port": 8000, "servedNames": ["other"]}},
+        {"api": {"port": 8001, "servedNames": ["tiny"]}},
+        {"engine": {"kind": "vllm", "context": 32768, "parsers": {"reasoning": "x"}}},
+        {"engine": {"kind": "vllm", "context": 32768, "container": {"namePrefix": "y"}}},
+        {"memory": {"kvCache": "64 MiB", "guard": {"actionFloor": "900 MiB"}}},
+        {"memory": {"kvCache": "64 MiB", "guard": {"run": "unit"}}},
+    ],
+)
+def test_a_change_that_takes_no_less_memory_does_not_end_a_trip(harmless: dict[str, Any]) -> None:
+    """Nor does a lower floor: it would be reached again."""
+    cluster = tripped()
+    cluster.spec = spec_of(2, **harmless)
+    assert [b.resource for b in cluster.plan().blockers] == ["trip"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"memory": {"kvCache": "32 MiB"}},
+        {"memory": {"kvCache": "64 MiB", "gpuFraction": 0.5}},
+        {"engine": {"kind": "vllm", "context": 16384, "container": {"caches": {"/cache": "."}}}},
+        {"engine": {"kind": "vllm", "context": 32768, "extraArgs": ["--enforce-eager"]}},
+    ],
+)
+def test_other_memory_numbers_end_a_trip(change: dict[str, Any]) -> None:
+    """The record is taken away, and the ranks are launched."""
+    cluster = tripped()
+    cluster.spec = spec_of(2, **change)
+    assert "remove trip@spark-2" in operations(cluster)
+    cluster.apply()
+    assert operations(cluster) == []
 
 
 def guard_status(cluster: Cluster) -> GuardStatus:

@@ -64,13 +64,17 @@ class Rank:
     """A running rank container.
 
     ``descriptor`` holds process 1 of its pid namespace: the kernel ends all the others with it, and no other
-    process can have that number meanwhile. None: only Docker can kill it.
+    process can have that number meanwhile. None: only Docker can kill it. ``stamp`` and ``numbers``: its
+    labels sparkop.hash and sparkop.memory.
     """
 
-    def __init__(self, identifier: str, name: str, stamp: str, descriptor: int | None) -> None:
+    def __init__(
+        self, identifier: str, name: str, stamp: str, descriptor: int | None, numbers: str = ""
+    ) -> None:
         self.identifier = identifier
         self.name = name
         self.stamp = stamp
+        self.numbers = numbers
         self.descriptor = descriptor
         self.killed_at: float | None = None
 

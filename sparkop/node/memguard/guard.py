@@ -140,6 +140,7 @@ class Guard:
             "hard": self.floors.hard,
             "phase": self.phase,
             "hashes": [rank.stamp for rank in ranks],
+            "numbers": [rank.numbers for rank in ranks],
             "containers": [rank.name for rank in ranks],
             "largest": self.largest,
             "step": STEP,

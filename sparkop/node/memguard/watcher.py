@@ -41,8 +41,8 @@ class Watcher:
         """What the start has found: whether memory is locked, how long a kill took."""
         self.retired: list[Rank] = []
         self.silent = False
-        self.problem = ""
-        """Why the record of a trip could not be written."""
+        self.problems: dict[str, str] = {}
+        """What could not be written, and why."""
         self._looked = self._beat = self._retried = -1e9
 
     def start(self) -> None:
@@ -115,17 +115,18 @@ class Watcher:
         }
         try:
             record.write_heartbeat(self.state, document)
+            self._trouble("the heartbeat", None)
         except OSError as error:
-            self.log.write("the heartbeat could not be written: %s" % error)
+            self._trouble("the heartbeat", error)
 
     def _rank(self, found: dict[str, Any]) -> Rank:
         identifier = str(found["Id"])
         name = (found.get("Names") or ["/" + identifier[:12]])[0].lstrip("/")
-        stamp = (found.get("Labels") or {}).get("sparkop.hash", "")
+        labels = found.get("Labels") or {}
         held = hold(identifier, self.docker.pid(identifier))
         how = "killed by the kernel when need be" if held is not None else "only Docker can kill it"
         self.log.write("%s runs; %s" % (name, how))
-        return Rank(identifier, name, stamp, held)
+        return Rank(identifier, name, labels.get("sparkop.hash", ""), held, labels.get("sparkop.memory", ""))
 
     def _kill(self, rank: Rank) -> None:
         try:
@@ -147,11 +148,17 @@ class Watcher:
             self.trip.prepare()
             self.guard.largest, _ = reading.processes({})
             self.trip.add({"after": self.guard.largest})
-            self.problem = ""
+            self._trouble("the record of the trip", None)
         except (OSError, ValueError) as error:
-            if str(error) != self.problem:
-                self.log.write("the record of the trip: %s; it is tried again" % error)
-            self.problem = str(error)
+            self._trouble("the record of the trip", error)
+
+    def _trouble(self, what: str, error: Exception | None) -> None:
+        """Tell it once, until it is over."""
+        if error is None:
+            self.problems.pop(what, None)
+        elif self.problems.get(what) != str(error):
+            self.problems[what] = str(error)
+            self.log.write("%s: %s; it is tried again" % (what, error))
 
     def _retry(self) -> None:
         with contextlib.suppress(OSError):  # it was told the first time
