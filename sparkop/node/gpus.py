@@ -68,9 +68,10 @@ def user(row: list[str]) -> dict[str, Any]:
 
 def figure(text: str) -> float | None:
     try:
-        return float(text.split()[0])
+        number = float(text.split()[0])
     except (ValueError, IndexError):
         return None
+    return number if -1e18 < number < 1e18 else None  # "nan" is a word too
 
 
 def lost(names: Iterable[str], always: bool, timeout: float) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from sparkop.resources.checks.ways import SMALL, ping_name
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.suggest import nearest
 
 MOST_THREADS = 64
 LOGIN = "ssh.batch"
@@ -102,11 +103,11 @@ def chosen_checks(only: Sequence[str]) -> tuple[Check, ...]:
     Raises UsageError for a word that fits none.
     """
     fitting = [[c for c in CHECKS if c.id == word or c.id.startswith(f"{word}.")] for word in only]
+    ids = [check.id for check in CHECKS]
+    groups = dict.fromkeys(name.partition(".")[0] for name in ids)
     for word, fits in zip(only, fitting, strict=True):
         if not fits:
-            raise UsageError(
-                f"there is no check {word}", remedy=f"one of: {', '.join(check.id for check in CHECKS)}"
-            )
+            raise _no_such("check", word, [*ids, *groups], ids)
     return tuple(c for c in CHECKS if not only or any(c in fits for fits in fitting))
 
 
@@ -115,8 +116,14 @@ def chosen_nodes(spec: ClusterSpec, nodes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(node.name for node in spec.nodes)
     for name in nodes:
         if name not in names:
-            raise UsageError(f"the spec has no node {name}", remedy=f"one of: {', '.join(names)}")
+            raise _no_such("node", name, names, names)
     return tuple(name for name in names if not nodes or name in nodes)
+
+
+def _no_such(kind: str, word: str, near: Sequence[str], listed: Sequence[str]) -> UsageError:
+    meant = nearest(word, near)
+    one_of = f"one of: {', '.join(listed)}"
+    return UsageError(f"there is no {kind} {word}", remedy=f"{meant} {one_of}" if meant else one_of)
 
 
 def examine_nodes(

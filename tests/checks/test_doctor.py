@@ -180,11 +180,21 @@ def test_a_group_of_checks() -> None:
     assert {result.check for result in report.results} == {"rdma.active", "rdma.pair", "clock"}
 
 
-@pytest.mark.parametrize(("only", "nodes"), [(("fabrik",), ()), ((), ("spark-3",)), (("fab",), ())])
-def test_a_misspelt_choice_is_refused(only: tuple[str, ...], nodes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("only", "nodes", "meant"),
+    [
+        (("fabrik",), (), "did you mean fabric? one of: ssh.batch"),
+        (("fabric.mtuu",), (), "did you mean fabric.mtu?"),
+        (("fab",), (), "did you mean fabric.link?"),
+        (("xyzzy",), (), "one of: ssh.batch"),
+        ((), ("spark1",), "did you mean spark-1? one of: spark-1, spark-2"),
+    ],
+)
+def test_a_misspelt_choice_is_refused(only: tuple[str, ...], nodes: tuple[str, ...], meant: str) -> None:
     """Else nothing would be checked, and all would look well."""
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         examine(Node("spark-1"), Node("spark-2"), only=only, nodes_told=nodes)
+    assert str(caught.value.remedy).startswith(meant)
 
 
 def test_a_node_that_goes_silent_between_the_readings_is_unreachable() -> None:

@@ -36,7 +36,7 @@ SPEED = 200_000
 def _active(look: Look) -> Iterator[Finding]:
     found, wanted = look.rails(), look.spec.fabric.rails
     devices = devices_of(look.document)
-    up = [device.name for device in devices if device.state == "ACTIVE"]
+    up = sorted((device.name for device in devices if device.state == "ACTIVE"), key=str.casefold)
     if not found and not up:
         if look.address is None:
             yield _no_device(look.document)

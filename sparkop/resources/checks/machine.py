@@ -13,6 +13,7 @@ from sparkop.resources.checks.model import (
     between_nodes,
     fail,
     ok,
+    unknown,
     warn,
 )
 
@@ -192,6 +193,7 @@ def _gpu_clock(look: Look) -> Iterator[Finding]:
     for device in gpu.devices if gpu else ():
         used, clock, power = device.utilization_percent, device.clock_mhz, device.power_w
         if used is None or clock is None or power is None:
+            yield unknown(f"nvidia-smi tells not all of clock, power and use of {device.name}")
             continue
         told = f"{clock:.0f} MHz, {power:.0f} W at {used:.0f} % use"
         if used >= FULL and clock < STUCK_MHZ and power < STUCK_WATT:
