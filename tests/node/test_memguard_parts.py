@@ -187,6 +187,56 @@ def test_ranks_are_those_of_the_cluster_and_are_known_while_docker_is_frozen(tmp
     assert "Docker answers again" in log_of(tmp_path)
 
 
+def test_a_guard_that_starts_while_docker_is_frozen_knows_the_ranks_of_before(tmp_path: Path) -> None:
+    """From the last heartbeat, when they still are the same processes of the same containers."""
+    own = reading.cgroup(os.getpid()).split(":")[-1].strip() or "/"
+    identifier = own if len(own) >= record.SHORTEST_ID else ""
+    world = World(line((0, 64 * GIB)))
+    with process() as child, docker(tmp_path) as made:
+        made.frozen = True
+        ranks = [
+            {"id": identifier, "name": "x-r0", "stamp": "v1:77", "numbers": "v1:88", "pid": child.pid},
+            {"id": "of-another-container", "name": "x-r1", "stamp": "", "numbers": "", "pid": child.pid},
+            {"id": identifier, "name": "x-r2", "stamp": "", "numbers": "", "pid": 0},
+            {"id": "", "name": "x-r3", "stamp": "", "numbers": "", "pid": child.pid},
+        ]
+        (tmp_path / "memguard.json").write_text(json.dumps({"ranks": ranks}))
+        watching = watcher_of(tmp_path, made, world)
+        watching.look()
+        assert watching.silent
+        watching.recall()
+        names = [rank.name for rank in world.guard.ranks]
+        assert names == (["x-r0"] if identifier else [])
+        for rank in world.guard.ranks:
+            assert rank.kill()
+            assert child.wait(10) == -signal.SIGKILL
+    for damaged in ("", "{", "[]", '{"ranks": 3}', '{"ranks": [{"id": 3}]}'):
+        (tmp_path / "memguard.json").write_text(damaged)
+        assert record.last_ranks(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "12:memory:/docker/{id}\n1:name=systemd:/docker/{id}\n0::/system.slice/containerd.service\n",
+        "0::/system.slice/docker-{id}.scope\n",
+        "0::/../docker-{id}.scope\n",
+        "0::/../../own.slice/docker-{id}.scope/init\n",
+    ],
+)
+def test_a_container_is_known_by_its_control_group_of_either_version(tmp_path: Path, groups: str) -> None:
+    """Version 1 and 2, by systemd or cgroupfs, and as seen from the guard's own group namespace."""
+    identifier = "4f" * 32
+    with process() as child:
+        place = tmp_path / str(child.pid)
+        place.mkdir()
+        (place / "cgroup").write_text(groups.format(id=identifier))
+        held = engine.hold(identifier, child.pid, str(tmp_path))
+        assert held is not None
+        os.close(held)
+        assert engine.hold("5e" * 32, child.pid, str(tmp_path)) is None
+
+
 def test_docker_kills_after_the_kernel(tmp_path: Path) -> None:
     """So that Docker knows of it, and where the kernel could not."""
     world = World(line((0, 900 * MIB)))

@@ -89,6 +89,35 @@ def test_a_paused_guard_is_replaced_and_the_ranks_serve_on(serving: User) -> Non
     assert guard_id(serving, "spark-1") != before[1]
 
 
+def unit_pid(user: User, host: str) -> str:
+    """The guard that runs there without a container; empty when none does."""
+    return user.lab.host(host).exec(["pgrep", "-f", f"{STATE}/memguard-"], check=False).stdout.strip()
+
+
+def test_the_guard_as_a_unit_does_the_same_without_docker(serving: User) -> None:
+    """Put in the container's place, mended when it was killed, and it kills while Docker is frozen."""
+    unit = ("--set", "memory.guard.run=unit")
+    ranks = running(serving, "spark-2")
+    serving.sparkop("apply", STANDIN, *unit, check=0)
+    assert (guard_id(serving, "spark-2"), running(serving, "spark-2")) == ("", ranks)
+    serving.lab.host("spark-2").exec(["kill", "-9", unit_pid(serving, "spark-2")])
+    assert "guard: exited -> running" in serving.sparkop("diff", STANDIN, *unit, check=2).out
+    serving.sparkop("apply", STANDIN, *unit, check=0)
+    assert serving.sparkop("diff", STANDIN, *unit, check=0).out
+    until(lambda: '"phase": "loading"' in state(serving, "spark-2", "memguard.json"))
+    for fault in ("dockerd-freeze", "memory-pressure"):
+        serving.sparkop("lab", "break", fault, "spark-2", check=0)
+    try:
+        until(lambda: state(serving, "spark-2", "trip.json") != "")
+    finally:
+        for fault in ("memory-pressure", "dockerd-freeze"):
+            serving.sparkop("lab", "mend", fault, "spark-2", check=0)
+    assert "the guard killed standin-r1" in serving.sparkop("status", STANDIN, *unit, check=6).out
+    serving.sparkop("stop", STANDIN, *unit, "--yes", check=0)
+    assert unit_pid(serving, "spark-2") == unit_pid(serving, "spark-1") == ""
+    assert serving.sparkop("lab", "shell", "spark-2", "ls", f"{STATE}/units").out == ""
+
+
 def test_after_a_power_cut_the_guard_is_there_before_anyone_asks(serving: User) -> None:
     """Docker starts it; the ranks wait for a human or watch."""
     serving.sparkop("lab", "break", "power-cut", "spark-2", check=0)

@@ -69,12 +69,19 @@ class Rank:
     """
 
     def __init__(
-        self, identifier: str, name: str, stamp: str, descriptor: int | None, numbers: str = ""
+        self,
+        identifier: str,
+        name: str,
+        stamp: str,
+        descriptor: int | None,
+        numbers: str = "",
+        pid: int = 0,
     ) -> None:
         self.identifier = identifier
         self.name = name
         self.stamp = stamp
         self.numbers = numbers
+        self.pid = pid
         self.descriptor = descriptor
         self.killed_at: float | None = None
 
@@ -82,6 +89,16 @@ class Rank:
     def ended(self) -> bool:
         """Its process 1 is gone. Unknown counts as no."""
         return self.descriptor is not None and ended(self.descriptor)
+
+    def known(self) -> dict[str, Any]:
+        """By which a guard that starts while Docker is frozen finds it again."""
+        return {
+            "id": self.identifier,
+            "name": self.name,
+            "stamp": self.stamp,
+            "numbers": self.numbers,
+            "pid": self.pid,
+        }
 
     def kill(self) -> bool:
         """SIGKILL by the kernel; False when that was not possible."""

@@ -53,6 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     drop_older(asked.state)
     watcher.facts = facts
     watcher.look()
+    if watcher.silent:
+        watcher.recall()
     watcher.start()
     Releaser(guard, asked.weights, total_memory()).start()
     facts["locked"] = lock_memory(log)

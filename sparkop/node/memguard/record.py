@@ -17,6 +17,8 @@ LOG_LIMIT = 4 << 20
 TRIP_BYTES = 16 << 10
 BEAT_BYTES = 8 << 10
 IDENTITY_BYTES = 256
+SHORTEST_ID = 12
+"""Of a container: a shorter one could be part of any control group's name."""
 RETRY_EVERY = 5.0
 """Seconds between two tries to write what a full or broken disk did not take."""
 RENAME_EXCHANGE = 2
@@ -169,6 +171,22 @@ def write_heartbeat(state: str, document: dict[str, Any]) -> None:
     finally:
         os.close(descriptor)
     exchange(draft, path)
+
+
+def last_ranks(state: str) -> list[dict[str, Any]]:
+    """The ranks of the last heartbeat, as `Rank.known` told them; none when it can't be understood."""
+    try:
+        with open(os.path.join(state, "memguard.json"), encoding="utf-8") as stream:
+            return [
+                {
+                    **{key: str(each[key]) for key in ("id", "name", "stamp", "numbers")},
+                    "pid": int(each["pid"]),
+                }
+                for each in json.load(stream)["ranks"]
+                if len(each["id"]) >= SHORTEST_ID
+            ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def exchange(draft: str, path: str) -> None:

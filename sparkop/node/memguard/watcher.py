@@ -91,6 +91,18 @@ class Watcher:
         if ranks != self.guard.ranks:
             self.guard.ranks = ranks
 
+    def recall(self) -> None:
+        """While Docker is frozen from the start: the ranks of the last heartbeat that still are the same."""
+        found = []
+        for known in record.last_ranks(self.state):
+            held = hold(known["id"], known["pid"])
+            if held is not None:
+                found.append(
+                    Rank(known["id"], known["name"], known["stamp"], held, known["numbers"], known["pid"])
+                )
+        self.guard.ranks = tuple(found)
+        self.log.write("known from before: %s" % (", ".join(rank.name for rank in found) or "no rank"))
+
     def heartbeat(self) -> None:
         """Who reads it knows that memory is read, and sees the last minutes."""
         guard = self.guard
@@ -109,6 +121,7 @@ class Watcher:
             "lowest": guard.lowest,
             "floors": guard.floors._asdict(),
             "containers": [{"name": name, "rss": size} for name, size in held.items()],
+            "ranks": [rank.known() for rank in guard.ranks],
             "docker": not self.silent,
             "samples": guard.samples(),
             **self.facts,
@@ -123,10 +136,13 @@ class Watcher:
         identifier = str(found["Id"])
         name = (found.get("Names") or ["/" + identifier[:12]])[0].lstrip("/")
         labels = found.get("Labels") or {}
-        held = hold(identifier, self.docker.pid(identifier))
+        pid = self.docker.pid(identifier)
+        held = hold(identifier, pid)
         how = "killed by the kernel when need be" if held is not None else "only Docker can kill it"
         self.log.write("%s runs; %s" % (name, how))
-        return Rank(identifier, name, labels.get("sparkop.hash", ""), held, labels.get("sparkop.memory", ""))
+        return Rank(
+            identifier, name, labels.get("sparkop.hash", ""), held, labels.get("sparkop.memory", ""), pid
+        )
 
     def _kill(self, rank: Rank) -> None:
         try:
