@@ -26,6 +26,7 @@ from sparkop.hosts.simulated_node import (
     SimulatedUnit,
     sha256,
 )
+from sparkop.hosts.simulated_transfer import transfer
 from sparkop.hosts.streams import Stream
 from sparkop.node import act, lease, wire
 from sparkop.node import engine as engine_facts
@@ -109,11 +110,14 @@ class SimulatedHost:
             "image.remove": self._image_remove,
             "unit.start": self._unit_start,
             "unit.remove": self._unit_remove,
+            "program.run": self._program_run,
         }
         if action not in steps:
             raise_act_error(
                 {"error": {"kind": "arguments", "message": f"no action {action}"}}, node=self.name
             )
+        if action == "program.run" and arguments["argv"][0] != "start":
+            return self._program_run(arguments, fence.directory)  # no effect of its own
         named = (arguments.get(key) for key in ("path", "reference", "name"))
         target = str(next(filter(None, named), action))
         return self.write(action, target, fence, lambda: steps[action](arguments, fence.directory))
@@ -275,6 +279,13 @@ class SimulatedHost:
 
     def _unit_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
         return {"changed": self.node.units.pop(arguments["name"], None) is not None}
+
+    def _program_run(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        """The transfer program, of which nodes in memory know images only."""
+        answer, status = transfer(self.node, arguments["argv"][0], json.loads(arguments["input"]))
+        if status:
+            self._put(self.node.path("image.json", state), json.dumps(status).encode(), 0o644)
+        return {"exit": 0, "output": json.dumps(answer), "said": ""}
 
     def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
         return {"changed": self.node.images.pop(arguments["reference"], None) is not None}

@@ -12,7 +12,7 @@ def prepare(paths: LabPaths) -> list[str]:
     paths.registry.mkdir(parents=True, exist_ok=True)
     configuration = {
         "version": "0.1",
-        "log": {"level": "warn", "accesslog": {"disabled": True}},
+        "log": {"level": "warn", "accesslog": {"disabled": False}},
         "storage": {"filesystem": {"rootdirectory": str(paths.registry)}, "delete": {"enabled": True}},
         "http": {"addr": f"{CONTROLLER_ADDRESS}:{REGISTRY_PORT}"},
     }

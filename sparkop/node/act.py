@@ -263,6 +263,7 @@ class Act:
         found = self.container()
         if found is None:
             name = quote(str(self.argument("name")), safe="")
+            config["Image"] = self.image_here(str(config.get("Image")))
             created = self.engine.json("POST", "/containers/create?name=%s" % name, config)["Id"]
         else:
             created = found["Id"]
@@ -277,6 +278,22 @@ class Act:
             self.discard(created)
             raise
         return {"id": created, "changed": True}
+
+    def image_here(self, reference: str) -> str:
+        """The name under which the engine knows an image: one from another node has a tag for its digest."""
+        name = wire.standin(reference)
+        if name is None or self.has_image(reference) or not self.has_image(name):
+            return reference
+        return name
+
+    def has_image(self, reference: str) -> bool:
+        try:
+            self.engine.request("GET", "/images/%s/json" % reference)
+        except wire.EngineError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     def discard(self, created: str) -> None:
         """A container that could not be started must not stand in the way of the next try."""
@@ -358,7 +375,9 @@ class Act:
         return {"bytes": len(text)}
 
     def image_remove(self) -> dict[str, Any]:
-        return {"changed": self.delete("/images/%s" % self.argument("reference"))}
+        reference = str(self.argument("reference"))
+        names = [name for name in (reference, wire.standin(reference)) if name]
+        return {"changed": True in [self.delete("/images/%s" % name) for name in names]}
 
     # Programs
 

@@ -49,9 +49,12 @@ def containers(
 
 
 def images(engine: wire.Engine, references: Any, errors: dict[str, str]) -> dict[str, Json]:
-    """By reference; None for an image that is not here."""
+    """By reference; None for an image that is not here, neither by it nor as it comes from another node."""
     questions = [(reference, "/images/%s/json" % reference) for reference in references]
-    return {reference: image(answer) for reference, answer in ask(engine, questions, errors)}
+    found = {reference: image(answer) for reference, answer in ask(engine, questions, errors)}
+    names = [(r, wire.standin(r)) for r, present in found.items() if present is None]
+    brought = [(reference, "/images/%s/json" % name) for reference, name in names if name]
+    return {**found, **{reference: image(answer) for reference, answer in ask(engine, brought, errors)}}
 
 
 def ask(

@@ -54,6 +54,16 @@ def expand(path: str, state: str | None = None) -> str:
     return path
 
 
+def standin(reference: str) -> str | None:
+    """The tag of an image that came from another node; None for a reference without a digest.
+
+    An engine knows a repo digest only of what it pulled itself.
+    """
+    name, _, digest = reference.partition("@sha256:")
+    head, colon, tag = name.rpartition(":")
+    return "%s:sparkop-%s" % (head if colon and "/" not in tag else name, digest) if digest else None
+
+
 def read_text(path: str) -> str:
     with open(path, encoding="utf-8", errors="replace") as stream:
         return stream.read()

@@ -14,9 +14,10 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.transfer_job import end_of
 from sparkop.resources.weights import KIND, WeightFiles
 from sparkop.resources.weights_follow import ENDED, follow, progress_text
-from sparkop.resources.weights_job import end_of, run_job
+from sparkop.resources.weights_job import run_job
 from sparkop.resources.weights_program import call
 from sparkop.spec.models import ClusterSpec
 

@@ -1,5 +1,6 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The engine's image on every node: pulled by the node's own engine, or built there (``image_build.py``)."""
+"""The engine's image on every node: one node pulls it and the others take it from there over the fabric
+(``image_travel.py``), or every node pulls it, or it is built there (``image_build.py``)."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from sparkop.engines.common import image_reference
-from sparkop.errors import BlockedError
+from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
-from sparkop.resources import image_build
+from sparkop.resources import image_build, image_travel
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.build_context import read_context
@@ -46,9 +47,8 @@ class EngineImage:
         if desired.spec.image.build is not None:
             return image_build.difference(desired, observed)
         reference = image_reference(desired.spec)
-        operations: list[Operation] = []
         unknown: list[Unknown] = []
-        head: Image | None = None
+        found: dict[str, Image | None] = {}
         for node in desired.nodes.values():
             document = observed.documents[node.name]
             if document.docker is None:
@@ -57,19 +57,60 @@ class EngineImage:
                 reason = document.error("docker", reference) or "not in the node's answer"
                 unknown.append(Unknown(node.name, f"{reference}: {reason}", KIND))
             else:
-                found = document.docker.images[reference]
-                head = found if node.head else head
-                cause = _cause(reference, found, head)
-                if cause is not None:
-                    operations.append(Operation(Action.PULL, node.name, KIND, cause))
-        return Difference(tuple(operations), unknown=tuple(unknown))
+                found[node.name] = document.docker.images[reference]
+        return Difference(tuple(_operations(desired, reference, found)), unknown=tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.action is Action.BUILD:
             tag = image_build.perform(operation, context, partial(_pull, context, operation.node))
             _record(context, operation.node, tag)
+        elif operation.action is Action.COPY:
+            _copy(context, operation)
         else:
             _pull(context, operation.node, image_reference(context.desired.spec))
+
+
+def _operations(desired: Desired, reference: str, found: Mapping[str, Image | None]) -> list[Operation]:
+    """One node pulls, unless one has it; from there it goes to the others."""
+    spec = desired.spec
+    head = found.get(desired.head)
+    causes = {name: _cause(reference, image, head) for name, image in found.items()}
+    missing = {name: cause for name, cause in causes.items() if cause is not None}
+    if not missing:
+        return []
+    if spec.image.distribution == "direct":
+        return [Operation(Action.PULL, name, KIND, cause) for name, cause in missing.items()]
+    having = [name for name in found if name not in missing]
+    wanted = spec.image.pull_on or spec.weights.download_on or desired.head
+    root = next((name for name in (wanted, desired.head, *having, *missing) if name in (having or found)), "")
+    operations = [Operation(Action.PULL, root, KIND, missing[root])] if root in missing else []
+    others = {name: cause for name, cause in missing.items() if name != root}
+    after = operations[0].key if operations else ""
+    return operations + image_travel.spread(desired, reference, others, found[root], root, after)
+
+
+def _copy(context: Context, operation: Operation) -> None:
+    """From a node that has it; where that can't be done, from the registry."""
+    node, source = operation.node, str(operation.parameters["from"])
+    reference = str(operation.parameters["reference"])
+    try:
+        image_travel.travel(context, source, node, reference)
+    except SparkopError as error:
+        if not image_travel.can_do_without(error, source):
+            raise
+        context.log(f"no copy from {source}: {error.message}; the image is pulled instead")
+        try:
+            _pull(context, node, reference)
+        except BlockedError as refused:
+            raise BlockedError(
+                f"neither a copy from {source} nor a pull brought {reference}",
+                node=node,
+                cause=f"the copy: {error.message}; the pull: {refused.cause or refused.message}",
+                remedy=error.remedy or refused.remedy,
+                detail=refused.detail,
+            ) from error
+    else:
+        _record(context, node, reference)
 
 
 def _pull(context: Context, node: str, reference: str) -> None:
@@ -88,12 +129,13 @@ def _record(context: Context, node: str, reference: str) -> None:
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:
     if found is None:
         return Cause("image", "absent", short_image(reference) if "@" in reference else "present")
-    if "@" in reference or head is None or not head.digests or not found.digests:
+    if "@" in reference or head is None or not head.digests or found.id == head.id:
         return None
     if set(head.digests) & set(found.digests):
         return None
     wanted = f"{short_image(head.digests[0])}, as on the head"
-    return Cause("image.digest", short_image(found.digests[0]), wanted)
+    observed = short_image(found.digests[0]) if found.digests else short_image(f"@{found.id}")
+    return Cause("image.digest", observed, wanted)
 
 
 def pull_progress(

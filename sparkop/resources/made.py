@@ -15,7 +15,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
-from sparkop.resources.weights_job import withdraw
+from sparkop.resources.peers import withdraw
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 

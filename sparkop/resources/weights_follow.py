@@ -13,6 +13,7 @@ from sparkop.resources.base import Clock
 ENDED = ("done", "failed", "cancelled")
 POLL = 0.5
 """Seconds between two looks at the status file; the program writes it twice a second."""
+IMAGE_WORDS = {"fetching": "comes", "loading": "is unpacked; came", "done": "came"}
 SILENT = 15.0
 """Seconds without a change after which the process is looked for."""
 
@@ -20,9 +21,14 @@ Status = Mapping[str, Any]
 Tell = Callable[[Status], None]
 
 
-def read_status(host: ReadableHost, state: str) -> Status:
+def status_file(kind: str) -> str:
+    """Where a job tells how far it is: an image and the weights come side by side."""
+    return "image.json" if kind == "image" else "transfer.json"
+
+
+def read_status(host: ReadableHost, state: str, name: str = "transfer.json") -> Status:
     """The status of the node's last transfer; empty when there was none."""
-    data = host.read_file(f"{state}/transfer.json")
+    data = host.read_file(f"{state}/{name}")
     try:
         document = json.loads(data or b"{}")
     except ValueError:
@@ -39,6 +45,7 @@ def follow(
     stopped: Callable[[], bool],
     tell: Tell,
     revive: Callable[[], bool],
+    name: str = "transfer.json",
 ) -> Status:
     """Until the transfer ``identity`` ends; returns its last status.
 
@@ -47,7 +54,7 @@ def follow(
     """
     sequence, moved_at = -1, clock.monotonic()
     while True:
-        status = _read_or_say_what_goes_on(host, state)
+        status = _read_or_say_what_goes_on(host, state, name)
         if status.get("id") == identity:
             if status.get("phase") in ENDED:
                 return status
@@ -63,9 +70,9 @@ def follow(
         clock.sleep(POLL)
 
 
-def _read_or_say_what_goes_on(host: ReadableHost, state: str) -> Status:
+def _read_or_say_what_goes_on(host: ReadableHost, state: str, name: str) -> Status:
     try:
-        return read_status(host, state)
+        return read_status(host, state, name)
     except UnreachableError as error:
         error.remedy = error.remedy or (
             "the transfer goes on by itself on the node: sparkop download --follow finds it again"
@@ -73,11 +80,16 @@ def _read_or_say_what_goes_on(host: ReadableHost, state: str) -> Status:
         raise
 
 
-def progress_text(status: Status) -> str:
-    """``3 of 9 files: model-00002.safetensors``. Bytes, rate and time are the view's."""
+def progress_text(status: Status, source: str = "") -> str:
+    """``3 of 9 files from spark-1: model-00002.safetensors``; what is left is told of every operation."""
+    origin = f" from {source}" if source else ""
+    if status.get("kind") == "image":
+        return IMAGE_WORDS.get(str(status.get("phase")), "image") + origin
     files = status.get("files") or {}
     text = f"{files.get('done', 0)} of {files.get('total', 0)} files"
     if status.get("phase") == "checking":
         text = f"checking what is there, {text}"
+    else:
+        text += origin
     active = sorted(status.get("active") or {})
     return f"{text}: {active[0]}" if active else text

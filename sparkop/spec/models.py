@@ -126,6 +126,16 @@ class ImageSpec(SpecModel):
         description="Image to pull, best by digest (name@sha256:...): then every node runs the same bytes.",
         json_schema_extra=about(recipe="A: IMG; B: IMAGE"),
     )
+    distribution: Literal["copy", "direct"] = Field(
+        default="copy",
+        description="copy: one node pulls and sends to the others over the fabric, so the registry is asked "
+        "once; where a copy can't be done, the node pulls. direct: every node pulls.",
+    )
+    pull_on: str | None = Field(
+        default=None,
+        description="Name of the node that pulls when distribution is copy.",
+        json_schema_extra=about(default="weights.downloadOn, else the head"),
+    )
     build: BuildSpec | None = Field(
         default=None,
         description="Build the image on every node.",
@@ -308,12 +318,14 @@ class ClusterSpec(SpecModel):
             if node.name in names:
                 raise refusal(f"two nodes have the name {node.name}", "nodes", index, "name")
             names.add(node.name)
-        if self.weights.download_on is not None and self.weights.download_on not in names:
-            raise refusal(
-                f"is no node; accepted: {', '.join(node.name for node in self.nodes)}",
-                "weights",
-                "downloadOn",
-            )
+        chosen = (
+            (self.weights.download_on, "weights", "downloadOn"),
+            (self.image.pull_on, "image", "pullOn"),
+        )
+        for name, *place in chosen:
+            if name is not None and name not in names:
+                told = f"is no node; accepted: {', '.join(node.name for node in self.nodes)}"
+                raise refusal(told, *place)
         return self
 
     @model_validator(mode="after")

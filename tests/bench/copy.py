@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.node.transfer.serve import send_file
-from sparkop.resources.weights_job import PEER_STREAMS, SSH_STREAMS, ssh_command
+from sparkop.resources.peers import PEER_STREAMS, SSH_STREAMS, ssh_command
 from sparkop.resources.weights_program import program
 from tests.bench.rounds import Bar, measure, report
 from tests.bench.weights import Server, wait_done

@@ -29,6 +29,9 @@ What it keeps on the node:
          "bad": {"path": "why"}, "problems": ["..."],
          "error": {"kind": "...", "message": "...", "remedy": "..."}}
 
+``STATE/image.json``
+    The same of the last image job (kind ``image``), see ``images.py``.
+
 ``STATE/transfer/job.json``
     The last job without its secrets; ``lock`` is held (flock) by the process that works on it.
 ``STATE/transfer/share.json``, ``share.token``

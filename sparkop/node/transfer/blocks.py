@@ -14,7 +14,7 @@ import time
 import zlib
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
-from .files import BLOCK, Block, File, TransferError, blocks_of
+from .files import BLOCK, Block, File, StoppedError, TransferError, blocks_of
 from .hashing import CHUNK, FileHash, release
 from .ledger import sync_folder, write_whole
 
@@ -24,10 +24,6 @@ NEAR = 256
 """Chunks by which the hash may be behind a stream that waits for it."""
 FRESH_WAIT = 1.0
 """Seconds for which it does, at most, with each chunk."""
-
-
-class StoppedError(Exception):
-    """The job was told to stop."""
 
 
 def _line(index: int) -> bytes:

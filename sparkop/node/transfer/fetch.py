@@ -6,7 +6,6 @@ name when the hash agrees.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import queue
@@ -18,8 +17,8 @@ from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, S
 
 from . import http
 from .active import Active
-from .blocks import Buffers, Staging, StoppedError
-from .files import Block, File, Job, TransferError
+from .blocks import Buffers, Staging
+from .files import Block, File, Job, StoppedError, TransferError, as_transfer_error
 from .hashing import CHUNK
 from .http import Body, Client, ExpiredError, RetryError, SourceEndedError
 from .sources import SLOW, Crew, Limiter, Pace, Source
@@ -378,13 +377,3 @@ class Fetch:
         self._status.dropped(file.path, "the source sends other bytes than were published" if wrong else None)
         if not wrong:
             self._queue.append(file)
-
-
-def as_transfer_error(error: OSError) -> TransferError:
-    """A failure of the node's own disk, in the user's words."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TransferError(
-            "space", "the disk is full (%s)" % (error.filename or "while writing"),
-            "free space and start it again: everything that is here is kept and used",
-        )  # fmt: skip
-    return TransferError("place", str(error), "see that the user of this node may write there")

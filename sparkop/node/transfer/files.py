@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -28,6 +29,10 @@ class TransferError(Exception):
         self.kind = kind
         self.message = message
         self.remedy = remedy
+
+
+class StoppedError(Exception):
+    """The job was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,8 @@ class Job:
     streams: int = 8
     rate: int = 0
     patience: float = 900.0
+    tag: str = ""
+    """Of an image job: the name that the image gets. Its one file is the image, known by its id."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Without the secrets."""
@@ -159,6 +166,8 @@ class Job:
         document = {
             key: self.document.get(key) for key in ("kind", "directory", "files", "hub", "keep_parts", "deep")
         }
+        if self.tag:
+            document["tag"] = self.tag
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -178,6 +187,7 @@ def parse_job(document: Mapping[str, Any]) -> Job:
             streams=max(1, int(document.get("streams", 8))),
             rate=int(document.get("rate", 0)),
             patience=float(document.get("patience", 900.0)),
+            tag=str(document.get("tag", "")),
             secrets=dict(document.get("secrets", {})),
             document=kept,
         )
@@ -189,3 +199,13 @@ def part_of(path: str) -> Optional[str]:
     """The file that ``X.partNN`` is a part of; None for other names (``L05.part.safetensors`` is no part)."""
     match = _PART.fullmatch(path)
     return match.group(1) if match else None
+
+
+def as_transfer_error(error: OSError) -> TransferError:
+    """A failure of the node's own disk, in the user's words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TransferError(
+            "space", "the disk is full (%s)" % (error.filename or "while writing"),
+            "free space and start it again: everything that is here is kept and used",
+        )  # fmt: skip
+    return TransferError("place", str(error), "see that the user of this node may write there")

@@ -1,7 +1,8 @@
 """Commands: ``python3 transfer.pyz COMMAND STATE``; a JSON request comes in, a JSON answer goes out.
 
 ``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced
-command of an ssh key), ``release`` (page cache of files), ``key``, ``know``, ``authorise``, ``forbid``.
+command of an ssh key), ``release`` (page cache of files), ``key``, ``know``, ``authorise``, ``forbid``,
+``withdraw`` (ends and takes back all of it).
 
 Each command imports what it needs: a start-up on a small node counts.
 """
@@ -16,13 +17,15 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import IO, Any, Callable, Dict, Optional
+from typing import IO, Any, Callable, Dict, Optional, Tuple
 
 from .files import TransferError, parse_file, parse_job
 from .hashing import release_file
 from .ledger import read_json, write_whole
 
 Json = Dict[str, Any]
+IMAGES = 8
+"""Images on offer, the last ones."""
 GRACE = 20.0
 """Seconds that a process gets to end after SIGTERM."""
 
@@ -47,49 +50,93 @@ def main() -> int:
     return 1 if "error" in answer else 0
 
 
+_LANES = {"image": ("image.lock", "image.json", "image.log")}
+_FILES = ("lock", "transfer.json", "transfer.log")
+"""Lock, status and log of jobs: an image and the weights come side by side."""
+
+
+def _lane(request: Json) -> Tuple[str, str, str]:
+    return _LANES.get(str(request.get("kind")), _FILES)
+
+
 def _start(state: str, request: Json) -> Json:
     """Begin a job in a process of its own, or tell which one is at work."""
-    from .run import Run
+    from .status import Status
 
     job = parse_job(request)
-    lock = _lock(state, "lock")
+    name, status, log = _lane(request)
+    lock = _lock(state, name)
     if lock is None:
-        return {"started": False, "id": read_json(os.path.join(state, "transfer.json")).get("id")}
-    write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
+        return {"started": False, "id": read_json(os.path.join(state, status)).get("id")}
+    if job.kind != "image":
+        write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
+    Status(
+        state, job, status
+    ).write()  # or whoever looks at once takes the end of the last run for this one's
 
     def work() -> None:
         stop = _stop_on_signals()
-        Run(state, job, stop).run()
+        if job.kind == "image":
+            from .images import ImageRun
 
-    _detach(state, "transfer.log", lock, work)
+            ImageRun(state, job, stop).run()
+        else:
+            from .run import Run
+
+            Run(state, job, stop).run()
+
+    _detach(state, log, lock, work)
     return {"started": True, "id": job.id}
 
 
-def _status(state: str, _request: Json) -> Json:
-    """The last status, and whether a process works on it."""
-    lock = _lock(state, "lock")
+def _status(state: str, request: Json) -> Json:
+    """The last status of a ``kind`` of job, and whether a process works on it."""
+    name, status, _ = _lane(request)
+    lock = _lock(state, name)
     if lock is not None:
         lock.close()
-    return {"running": lock is None, "status": read_json(os.path.join(state, "transfer.json"))}
+    return {"running": lock is None, "status": read_json(os.path.join(state, status))}
 
 
-def _cancel(state: str, _request: Json) -> Json:
-    """End the job; what it has fetched is kept."""
-    return {"cancelled": _end(state, "lock")}
+def _cancel(state: str, request: Json) -> Json:
+    """End the jobs, or those of a ``kind``; what they have fetched is kept."""
+    lanes = [_lane(request)] if "kind" in request else [_FILES, *_LANES.values()]
+    return {"cancelled": True in [_end(state, lock) for lock, _, _ in lanes]}
 
 
 def _share(state: str, request: Json) -> Json:
-    """Offer files to other nodes; with an ``address`` also on a TCP port. Repeating it changes nothing."""
+    """Offer files or ``images`` (ids) to other nodes; with an ``address`` also on a TCP port.
+
+    What else is on offer stays so. Repeating it changes nothing.
+    """
+    with open(os.path.join(state, "transfer", "offer.lock"), "w") as one:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        try:
+            return _offer(state, request)
+        finally:
+            fcntl.flock(one, fcntl.LOCK_UN)  # also for the server, which lives on with the same file open
+
+
+def _offer(state: str, request: Json) -> Json:
     from . import serve
 
-    for item in request["files"]:
+    for item in request.get("files") or ():
         parse_file(item)
     path = os.path.join(state, "transfer", "share.json")
-    offer = {key: request.get(key) for key in ("directory", "hub", "files", "address")}
+    before = read_json(path)
+    known = [*before.get("images", ()), *request.get("images", ())]
+    offer = {
+        **before,
+        **({key: request.get(key) for key in ("directory", "hub", "files")} if "files" in request else {}),
+        "images": list(dict.fromkeys(reversed(known)))[:IMAGES],
+        "address": request.get("address"),
+    }
     lock = _lock(state, "share.lock")
     if lock is None:
         running = read_json(os.path.join(state, "transfer", "share.running"))
-        if read_json(path) == offer and running:
+        if before.get("address") == offer["address"] and running:
+            if offer != before:
+                write_whole(path, json.dumps(offer).encode())
             return running
         _end(state, "share.lock")
         lock = _lock(state, "share.lock")
@@ -159,6 +206,13 @@ def _authorise(state: str, request: Json) -> Json:
     return {"host_keys": peering.host_keys()}
 
 
+def _withdraw(state: str, request: Json) -> Json:
+    """End all, offer nothing, take back the keys that were given and forget our own."""
+    _cancel(state, {})
+    _unshare(state, {})
+    return _forbid(state, request)
+
+
 def _forbid(state: str, request: Json) -> Json:
     from . import peering
 
@@ -170,6 +224,7 @@ def _forbid(state: str, request: Json) -> Json:
 _COMMANDS: Dict[str, Callable[[str, Json], Json]] = {
     "start": _start, "status": _status, "cancel": _cancel, "share": _share, "unshare": _unshare,
     "release": _release, "key": _key, "know": _know, "authorise": _authorise, "forbid": _forbid,
+    "withdraw": _withdraw,
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import shlex
 import socket
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .files import TransferError
 from .ledger import write_whole
@@ -18,16 +19,17 @@ from .ledger import write_whole
 def make_key(state: str, comment: str) -> Dict[str, Any]:
     """This node's key pair, made when it is not there; returns the public half."""
     path = os.path.join(state, "transfer", "id_ed25519")
-    if not os.path.exists(path + ".pub"):
-        if os.path.exists(path):
-            os.unlink(path)
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path]
-        try:
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise TransferError(
-                "place", "ssh-keygen failed: %s" % error, "install the OpenSSH client"
-            ) from None
+    with _one_at_a_time(state):
+        if not os.path.exists(path + ".pub"):
+            if os.path.exists(path):
+                os.unlink(path)
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path]
+            try:
+                subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                raise TransferError(
+                    "place", "ssh-keygen failed: %s" % error, "install the OpenSSH client"
+                ) from None
     with open(path + ".pub") as file:
         return {"public": file.read().strip(), "path": path}
 
@@ -52,10 +54,25 @@ def host_keys() -> List[str]:
 
 
 def know_hosts(state: str, lines: List[str]) -> None:
-    """The keys by which this node recognises the one that it copies from."""
-    write_whole(
-        os.path.join(state, "transfer", "known_hosts"), "".join(line + "\n" for line in lines).encode()
-    )
+    """The keys by which this node recognises the one that it copies from; others stay known."""
+    path = os.path.join(state, "transfer", "known_hosts")
+    names = {line.split(" ")[0] for line in lines}
+    with _one_at_a_time(state):
+        try:
+            with open(path, encoding="utf-8") as file:
+                before = file.read().splitlines()
+        except FileNotFoundError:
+            before = []
+        kept = [line for line in before if line.split(" ")[0] not in names]
+        write_whole(path, "".join(line + "\n" for line in kept + lines).encode())
+
+
+@contextmanager
+def _one_at_a_time(state: str) -> Iterator[None]:
+    """Weights and an image may be on their way to this node at once."""
+    with open(os.path.join(state, "transfer", "peers.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def check_route(address: str, expected: str) -> None:

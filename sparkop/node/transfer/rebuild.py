@@ -11,8 +11,8 @@ import os
 import threading
 from typing import Callable, List, Set
 
-from .blocks import Staging, StoppedError
-from .files import Block, File
+from .blocks import Staging
+from .files import Block, File, StoppedError
 from .hashing import CHUNK, release_file
 from .place import Place
 

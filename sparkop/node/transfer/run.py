@@ -9,9 +9,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, Mapping, Optional
 
-from .blocks import Staging, StoppedError
-from .fetch import Fetch, as_transfer_error
-from .files import File, Job, TransferError, part_of
+from .blocks import Staging
+from .fetch import Fetch
+from .files import File, Job, StoppedError, TransferError, part_of
 from .hashing import FileHash, hash_file, looks_like_pointer, read_header, release_file
 from .ledger import Ledger, agrees, sync_folder
 from .peering import check_route
@@ -35,23 +35,7 @@ class Run:
 
     def run(self) -> bool:
         """Do it all; False when it failed or was cancelled."""
-        self.status.begin()
-        try:
-            self._work()
-        except StoppedError:
-            self.status.end("cancelled")
-            return False
-        except TransferError as error:
-            self.status.end("failed", error)
-            return False
-        except OSError as error:
-            self.status.end("failed", as_transfer_error(error))
-            return False
-        except BaseException as error:
-            self.status.end("failed", TransferError("job", "fault in the transfer program: %r" % error))
-            raise
-        self.status.end("done")
-        return True
+        return self.status.follow(self._work)
 
     def _work(self) -> None:
         job = self._job

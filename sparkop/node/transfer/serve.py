@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.parse
 from contextlib import suppress
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -30,6 +31,8 @@ POLL = 0.05
 IDLE = 900.0
 """Seconds without a request after which the server ends."""
 SEND = 4 << 20
+IMAGE = "image/"
+"""Of the path under which images are served, by their id."""
 
 _SET_PIPE_SIZE = 1031
 """F_SETPIPE_SZ, which the fcntl module names only since Python 3.10."""
@@ -40,14 +43,37 @@ class Shelf:
     """The files on offer and what of them is here. Reads only."""
 
     def __init__(self, state: str) -> None:
-        document = read_json(os.path.join(state, "transfer", "share.json"))
         self._state = state
-        self._place = Place(document["directory"], document.get("hub"))
-        self._files = {item["path"]: parse_file(item) for item in document["files"]}
+        self._lock = threading.Lock()
+        self._read: Tuple[int, int] = (0, 0)
+        self._place = Place("/", None)
+        self._files: Dict[str, File] = {}
+        self._images: Set[str] = set()
         self._ledger: Tuple[int, Dict[str, Any]] = (0, {})
+        self.look()
+
+    def look(self) -> None:
+        """Read the offer again when it was replaced. Raises TransferError when there is none."""
+        path = os.path.join(self._state, "transfer", "share.json")
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            raise TransferError("place", "nothing is offered from here") from None
+        stamp = (status.st_ino, status.st_mtime_ns)
+        with self._lock:
+            if stamp == self._read:
+                return
+            document = read_json(path)
+            self._place = Place(document.get("directory") or "/", document.get("hub"))
+            self._files = {item["path"]: parse_file(item) for item in document.get("files") or ()}
+            self._images = set(document.get("images") or ())
+            self._read = stamp
 
     def file(self, path: str) -> Optional[File]:
         return self._files.get(path)
+
+    def offers_image(self, identity: str) -> bool:
+        return identity in self._images
 
     def source_state(self) -> str:
         """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled`` or ``none``."""
@@ -115,7 +141,14 @@ class Handler(BaseHTTPRequestHandler):
             shown = self.headers.get("Authorization") or ""
             if not hmac.compare_digest(shown.encode(), ("Bearer " + self.token).encode()):
                 return self._refuse(401)
-        file = self.shelf.file(urllib.parse.unquote(self.path.lstrip("/")))
+        try:
+            self.shelf.look()
+        except TransferError:
+            return self._refuse(404)
+        path = urllib.parse.unquote(self.path.lstrip("/"))
+        if path.startswith(IMAGE):
+            return self._send_image(path[len(IMAGE) :])
+        file = self.shelf.file(path)
         match = _RANGE.fullmatch(self.headers.get("Range") or "")
         if file is None:
             return self._refuse(404)
@@ -137,6 +170,28 @@ class Handler(BaseHTTPRequestHandler):
             if handle is not None or time.monotonic() > deadline or self.shelf.source_state() != "running":
                 return handle, reached
             time.sleep(POLL)
+
+    def _send_image(self, identity: str) -> None:
+        """An image on offer, in chunks; an engine that fails in the middle breaks it off."""
+        from . import images
+
+        self.close_connection = True
+        try:
+            if not self.shelf.offers_image(identity) or images.find(identity) is None:
+                return self._refuse(404)
+        except (OSError, images.RefusalError):
+            return self._refuse(503)
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()  # at once: an engine takes its time before the first byte
+        self.wfile.flush()
+        with suppress(OSError, HTTPException, images.RefusalError):
+            images.export(identity, self._write)
+
+    def _write(self, data: memoryview) -> None:
+        Handler.used_at = time.monotonic()
+        while len(data):
+            data = data[self.wfile.write(data) or len(data) :]
 
     def _refuse(self, code: int, source: str = "") -> None:
         self.send_response(code)
@@ -202,20 +257,13 @@ def answer_on_stdio(state: str) -> None:
     """Serve one connection until it ends."""
     with suppress(OSError):  # not a pipe
         fcntl.fcntl(1, _SET_PIPE_SIZE, 1 << 20)  # fewer turns between us and sshd
-    _StdioHandler.shelf = _shelf(state)
+    _StdioHandler.shelf = Shelf(state)
     _StdioHandler(None, ("ssh", 0), None)  # type: ignore[arg-type]
-
-
-def _shelf(state: str) -> Shelf:
-    try:
-        return Shelf(state)
-    except KeyError:
-        raise TransferError("place", "nothing is offered from here") from None
 
 
 def bind(state: str, address: str, token: str) -> ThreadingHTTPServer:
     """A server on the fabric address, at a free port. Raises OSError."""
-    handler = type("Bound", (Handler,), {"shelf": _shelf(state), "token": token})
+    handler = type("Bound", (Handler,), {"shelf": Shelf(state), "token": token})
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     server_class = type("BoundServer", (_Server,), {"address_family": family})
     server: ThreadingHTTPServer = server_class((address, 0), handler)

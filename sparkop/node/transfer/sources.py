@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import urllib.parse
-from typing import Mapping
+from typing import Dict, Mapping, Tuple
 
 from . import http
 from .files import File
@@ -37,6 +37,11 @@ class Source:
     def by_piece(self) -> bool:
         """Offsets are counted in pieces, not in the whole file."""
         return self.kind == "hub"
+
+    def address(self, name: str) -> Tuple[str, Dict[str, str]]:
+        """Of something that is no file of the checkpoint: URL and headers."""
+        headers = {"Authorization": "Bearer " + self._token} if self._token else {}
+        return self._base + urllib.parse.quote(name), headers
 
     def reader(self, file: File, piece: int) -> Reader:
         """For one piece of the file, or for the file."""

@@ -7,9 +7,9 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from .files import Job, TransferError
+from .files import Job, StoppedError, TransferError, as_transfer_error
 
 PERIOD = 0.5
 WINDOW = 10.0
@@ -32,8 +32,8 @@ def boot_id() -> str:
 class Status:
     """Counts what happens, and writes it twice a second. Thread-safe."""
 
-    def __init__(self, state: str, job: Job) -> None:
-        self._path = os.path.join(state, "transfer.json")
+    def __init__(self, state: str, job: Job, name: str = "transfer.json") -> None:
+        self._path = os.path.join(state, name)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write_on, daemon=True)
@@ -50,9 +50,26 @@ class Status:
         self.bad: Dict[str, str] = {}
         self.problems: List[str] = []
 
-    def begin(self) -> None:
+    def follow(self, work: Callable[[], None]) -> bool:
+        """Do the work and write how it ended; False when it failed or was cancelled."""
         self.write()
         self._thread.start()
+        try:
+            work()
+        except StoppedError:
+            self.end("cancelled")
+            return False
+        except TransferError as error:
+            self.end("failed", error)
+            return False
+        except OSError as error:
+            self.end("failed", as_transfer_error(error))
+            return False
+        except BaseException as error:
+            self.end("failed", TransferError("job", "fault in the transfer program: %r" % error))
+            raise
+        self.end("done")
+        return True
 
     def phase(self, name: str) -> None:
         with self._lock:

@@ -1,0 +1,126 @@
+"""One job of the transfer program on a node: started or found again, followed, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkop.errors import SparkopError, WaitInterruptedError
+from sparkop.node.transfer.files import parse_job
+from sparkop.resources.base import Context
+from sparkop.resources.weights_follow import Status, follow, progress_text, read_status, status_file
+from sparkop.resources.weights_program import call, failure
+
+SOURCE_SILENT = 10.0
+"""Seconds without a byte after which the node that is copied from is looked at."""
+RESTARTS = 5
+"""Times that a process which vanished is started again within one operation."""
+
+
+def carry_out(
+    context: Context,
+    node: str,
+    job: Mapping[str, Any],
+    sources: Callable[[], Mapping[str, Any]],
+    *,
+    source: str = "",
+) -> Status:
+    """Start a job on a node, or find it at work, and follow it to its end; returns its last status.
+
+    ``sources`` prepares where its bytes come from, again when the job has to be started again; ``source``
+    is the node among them. When the user asked to stop, the job is left running and SparkopError says so.
+    Raises SparkopError.
+    """
+    kind = str(job["kind"])
+    state = context.desired.nodes[node].state
+    identity = parse_job(job).id
+    _start(context, node, {**job, **sources()}, identity)
+    restarts = iter(range(RESTARTS))
+
+    def revive() -> bool:
+        if call(context.host(node), context.fence(node), "status", {"kind": kind})["running"]:
+            return True
+        if next(restarts, None) is None:
+            return False
+        context.log("the transfer was gone; started again", node)
+        _start(context, node, {**job, **sources()}, identity)
+        return True
+
+    watch = _SourceWatch(source, context)
+
+    def tell(status: Status) -> None:
+        _tell(context, status, source)
+        watch.look(status)
+
+    status = follow(
+        context.host(node),
+        state,
+        identity,
+        clock=context.clock,
+        stopped=context.stop.is_set,
+        tell=tell,
+        revive=revive,
+        name=status_file(kind),
+    )
+    end_of(node, status)
+    _tell(context, status, source)
+    return status
+
+
+class _SourceWatch:
+    """Looks at the node that is copied from when nothing comes any more: it may be gone."""
+
+    def __init__(self, source: str, context: Context) -> None:
+        self._source = source
+        self._context = context
+        self._received = -1
+        self._since = context.clock.monotonic()
+
+    def look(self, status: Status) -> None:
+        """Raises UnreachableError when the source does not answer."""
+        received = int((status.get("bytes") or {}).get("received", 0))
+        now = self._context.clock.monotonic()
+        if received != self._received:
+            self._received, self._since = received, now
+        elif self._source and now - self._since > SOURCE_SILENT:
+            read_status(self._context.host(self._source), self._context.desired.nodes[self._source].state)
+            self._since = now
+
+
+def _start(context: Context, node: str, request: Mapping[str, Any], identity: str) -> None:
+    """Start the job, or find it at work. Another job of the same kind gives way."""
+    host, fence = context.host(node), context.fence(node)
+    answer = call(host, fence, "start", request)
+    if not answer["started"] and answer["id"] != identity:
+        call(host, fence, "cancel", {"kind": request["kind"]})
+        answer = call(host, fence, "start", request)
+        if not answer["started"]:
+            raise SparkopError(
+                "another transfer does not give way", node=node, remedy="sparkop download --cancel"
+            )
+
+
+def _tell(context: Context, status: Status, source: str) -> None:
+    done = status.get("bytes") or {}
+    context.progress(
+        progress_text(status, source),
+        done=int(done.get("done", 0)),
+        total=int(done.get("total", 0)),
+        rate=float(status.get("rate", 0.0)),
+    )
+
+
+def end_of(node: str, status: Status) -> None:
+    """Raise what a transfer's last status says, unless it is done."""
+    phase = status.get("phase")
+    if phase == "done":
+        return
+    if phase == "failed":
+        raise failure(status.get("error") or {}, node)
+    if phase == "cancelled":
+        raise SparkopError("the transfer was cancelled", node=node, remedy="run the same command again")
+    raise WaitInterruptedError(
+        "stopped watching; the transfer goes on by itself on the node",
+        node=node,
+        remedy="sparkop download --follow shows it, sparkop download --cancel ends it",
+    )
