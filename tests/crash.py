@@ -3,6 +3,8 @@
 ``python -m tests.crash --lab 20``: twenty interruptions on a lab of its own (root on Linux, stand-in engine):
 SIGKILL and SIGTERM to sparkop, a cut management cable, a node without power. After each: apply exits with 0,
 diff with 0, there is one container a rank, and the memory of a killed writer's lease is taken over.
+
+``python -m tests.crash --copy 20``: twenty faults while weights go to four hosts, see ``crash_copy.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests import crash_copy
 from tests.labkit import temporary_lab
 
 ROOT = Path(__file__).parent.parent
@@ -124,11 +127,15 @@ def ranks(wanted: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--lab", type=int, metavar="N", required=True, help="how many interruptions")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--lab", type=int, metavar="N", help="how many interruptions of apply and stop")
+    what.add_argument("--copy", type=int, metavar="N", help="how many faults while weights are distributed")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="to see the same moments again")
     asked = parser.parse_args()
     chance = random.Random(asked.seed)
     print(f"seed {asked.seed}", flush=True)
+    if asked.copy:
+        return 1 if crash_copy.run(asked.copy, chance) else 0
     failures = 0
     with temporary_lab(engines="standin") as lab:
         os.environ["XDG_STATE_HOME"] = str(lab.paths.root / "xdg")

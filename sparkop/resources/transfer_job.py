@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkop.errors import SparkopError, WaitInterruptedError
+from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources.base import Context
 from sparkop.resources.weights_follow import Status, follow, progress_text, read_status, status_file
@@ -62,9 +62,22 @@ def carry_out(
         revive=revive,
         name=status_file(kind),
     )
+    _blame(node, source, status)
     end_of(node, status)
     _tell(context, status, source)
     return status
+
+
+def _blame(node: str, source: str, status: Status) -> None:
+    """Raise BlockedError for wrong bytes from another node, whose own ledger calls them good."""
+    error = status.get("error") or {}
+    if source and error.get("kind") == "content":
+        raise BlockedError(
+            f"{source} hands on other bytes than were published",
+            node=node,
+            cause=str(error.get("message")),
+            remedy="sparkop download --deep hashes the files of every node again and mends them",
+        )
 
 
 class _SourceWatch:

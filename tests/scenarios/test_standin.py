@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sparkop.lab.layout import REGISTRY_PORT
 from tests.scenarios.conftest import ROOT, STANDIN, User
 
 pytestmark = pytest.mark.lab
@@ -144,3 +145,20 @@ def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
         look = f"{ours}; ls -d .sparkop/standin models/tiny-chat/*.safetensors"
         left = user.sparkop("lab", "run", "--", "ssh", host, look)
         assert left.out == "", f"{host} still has {left.out}"
+        keys = user.sparkop("lab", "run", "--", "ssh", host, "cat .ssh/authorized_keys").out
+        assert "sparkop:" not in keys, "the nodes' keys for each other are taken back"
+
+
+def test_a_node_that_the_registry_does_not_answer_gets_the_image_of_another(user: User) -> None:
+    """The registry is asked once, and the image that came over the fabric is no difference (A5)."""
+    user.sparkop("destroy", STANDIN, "--yes")  # whatever pulled images were there
+    spark_2, log = user.lab.host("spark-2"), user.lab.paths.logs / "registry.log"
+    before = log.read_text().count("/manifests/")
+    no_registry = ["OUTPUT", "-p", "tcp", "--dport", str(REGISTRY_PORT), "-j", "REJECT"]
+    spark_2.exec(["iptables", "-A", *no_registry])
+    try:
+        user.sparkop("apply", STANDIN, check=0)
+    finally:
+        spark_2.exec(["iptables", "-D", *no_registry])
+    assert log.read_text().count("/manifests/") == before + 1
+    user.sparkop("diff", STANDIN, check=0)

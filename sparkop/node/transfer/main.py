@@ -70,9 +70,7 @@ def _start(state: str, request: Json) -> Json:
         return {"started": False, "id": read_json(os.path.join(state, status)).get("id")}
     if job.kind != "image":
         write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
-    Status(
-        state, job, status
-    ).write()  # or whoever looks at once takes the end of the last run for this one's
+    Status(state, job, status).write()  # else the end of the last run is taken for that of this one
 
     def work() -> None:
         stop = _stop_on_signals()
