@@ -60,6 +60,12 @@ class Stream(Generic[T]):
             with suppress(Exception):  # it may have ended by itself meanwhile
                 source.close()
 
+    @property
+    def opened(self) -> bool:
+        """Whether its source has answered: what happens from now on is in it."""
+        source = self._source
+        return source.opened if isinstance(source, Stream) else source is not None
+
     def map(self, change: Callable[[T], R]) -> Stream[R]:
         """The same stream with each item changed; closing either closes both."""
 

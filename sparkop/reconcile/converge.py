@@ -29,6 +29,7 @@ from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation, Unknown
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf
+from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
 
 Approve = Callable[[Plan], bool]
@@ -115,6 +116,7 @@ class _Run:
         self.clock = clock
         self.resources = resources
         self.approve = approve
+        self.believed: EndpointState | None = None
         self.times: Counter[tuple[str, str]] = Counter()
 
     def look(self) -> tuple[Reading, Plan]:
@@ -127,7 +129,9 @@ class _Run:
             resources=self.resources,
             emit=self.emit,
             stop=self.stop,
+            believed=self.believed,
         )
+        self.believed = reading.observed.endpoint
         refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
         plan = reconcile(
             reading.desired, reading.observed, reading.history, self.clock.time(), self.resources

@@ -25,6 +25,7 @@ from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
+from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
 
 DEEP_TIMEOUT = 4 * 3600.0
@@ -53,6 +54,7 @@ def observe(
     resources: Sequence[Resource] = RESOURCES,
     emit: Listener = ignore,
     stop: threading.Event | None = None,
+    believed: EndpointState | None = None,
 ) -> Reading:
     """One probe a node, all at once; with ``canary`` also a tiny generation when a rank runs on the head.
 
@@ -60,7 +62,8 @@ def observe(
     ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
     instead of being believed by the ledger. Without ``render`` no rank is made of the spec, so that a spec
     which the engine refuses can be stopped and its logs read. ``agreed``: see ``History.agreed``.
-    ``timeout`` in seconds. What takes long is told to ``emit``.
+    ``timeout`` in seconds. What takes long is told to ``emit``. ``believed``: of the API, a moment
+    ago (``serving.canary.look``).
     Raises SpecError for what the engine refuses, WaitInterruptedError at once when ``stop`` is set.
     """
     clock = clock or RealClock()
@@ -99,7 +102,10 @@ def observe(
     if canary and worth_asking(desired, observed, history):
         head = hosts[spec.head.name]
         endpoint = patiently(
-            lambda: look_at(desired, head, key, clock), lambda: "the API has given no token", emit, stop
+            lambda: look_at(desired, head, key, clock, believed),
+            lambda: "the API has given no token",
+            emit,
+            stop,
         )
         observed = replace(observed, endpoint=endpoint)
     return Reading(desired, observed, history)

@@ -13,7 +13,7 @@ from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
-from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.watch_story import OF_WATCH, open_faults
@@ -51,7 +51,7 @@ class RankStatus:
     node: str
     container: str
     state: str
-    """running, exited (N), missing, unknown, running (another configuration)."""
+    """running, exited (N), missing, stopped, unknown, running (another configuration)."""
     epoch: str = ""
     seconds: float | None = None
     oom_killed: bool = False
@@ -131,11 +131,13 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     spec = desired.spec
     head = desired.nodes.get(desired.head)
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
+    state = _state(reading, plan)
+    told = _without_the_stop(plan) if state == "stopped" else plan
     return Status(
         cluster=spec.name,
-        state=_state(reading, plan),
-        nodes=(*(_node(node.name, reading, plan, kinds) for node in spec.nodes), *_controller(spec, plan)),
-        ranks=_ranks(reading),
+        state=state,
+        nodes=(*(_node(node.name, reading, told, kinds) for node in spec.nodes), *_controller(spec, plan)),
+        ranks=_ranks(reading, "stopped" if state == "stopped" else "missing"),
         endpoint=str(observed.endpoint.serving),
         endpoint_detail=observed.endpoint.detail,
         url=f"http://{_address(desired)}:{spec.api.port}/v1",
@@ -165,6 +167,12 @@ def _seen_by_watch(reading: Reading) -> tuple[str, ...]:
         for what, entry in found.items()
         if kind_of(what).partition("@")[0] in OF_WATCH
     )
+
+
+def _without_the_stop(plan: Plan) -> Plan:
+    """What differs although the stop is as wished."""
+    kinds = ("memguard", "intent", *GROUP)
+    return replace(plan, operations=tuple(o for o in plan.operations if kind_of(o.resource) not in kinds))
 
 
 def _state(reading: Reading, plan: Plan) -> ClusterState:
@@ -247,7 +255,7 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
     )
 
 
-def _ranks(reading: Reading) -> tuple[RankStatus, ...]:
+def _ranks(reading: Reading, absent: str) -> tuple[RankStatus, ...]:
     """What was found, and what should be there but is not."""
     desired, observed = reading.desired, reading.observed
     wanted = {(rank.node, rank.name): rank for rank in desired.ranks}
@@ -270,7 +278,7 @@ def _ranks(reading: Reading) -> tuple[RankStatus, ...]:
         )
     for (node, name), rank in wanted.items():
         unread = observed.documents[node].docker is None
-        rows.append(RankStatus(rank.rank, node, name, "unknown" if unread else "missing"))
+        rows.append(RankStatus(rank.rank, node, name, "unknown" if unread else absent))
     return tuple(sorted(rows, key=lambda row: (row.rank, row.node)))
 
 

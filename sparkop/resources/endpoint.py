@@ -106,6 +106,12 @@ def read_key(desired: Desired, head: ReadableHost) -> str | None:
     return content.decode("ascii", "replace").strip() if content else None
 
 
-def look_at(desired: Desired, head: ReadableHost, key: str | None, clock: Clock) -> EndpointState:
+def look_at(
+    desired: Desired,
+    head: ReadableHost,
+    key: str | None,
+    clock: Clock,
+    believed: EndpointState | None = None,
+) -> EndpointState:
     """One observation of the API: a tiny generation, a second one before anything bad is believed."""
-    return look(head, question_of(desired, key), clock.monotonic, clock.sleep)
+    return look(head, question_of(desired, key), clock.monotonic, clock.sleep, believed)

@@ -22,9 +22,10 @@ from sparkop.hosts.connect import Target, connect
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, World
+from sparkop.hosts.streams import Stream
 from sparkop.lab.lab import Lab
 from sparkop.resources.guard import program
-from tests.labkit import busybox
+from tests.labkit import busybox, until
 
 IMAGE = "registry.lab:5000/test/busybox"
 _numbers = itertools.count(1)
@@ -260,17 +261,17 @@ class TestFence:
             _put(node, "a.txt", b"x")
         with pytest.raises(LeaseHeldError):
             node.host.act("lease.renew", {}, node.fence)
-        with pytest.raises(LeaseHeldError):  # and may not come back with its old epoch
+        with pytest.raises(LeaseHeldError):  # and may not come back with its old token
             node.host.act("lease.acquire", {"force": True}, node.fence)
 
-    def test_a_released_lease_keeps_its_epoch(self, node: Node) -> None:
+    def test_a_released_lease_keeps_its_token(self, node: Node) -> None:
         node.take()
         node.host.act("lease.release", {}, node.fence)
         node.host.act("lease.release", {}, node.fence)
         with pytest.raises(LeaseHeldError):
             _put(node, "a.txt", b"x")
         with pytest.raises(LeaseHeldError):
-            node.other.act("lease.acquire", {}, node.rival(epoch=1))
+            node.other.act("lease.acquire", {}, node.rival(token=1))
         assert node.other.act("lease.acquire", {}, node.rival(token=2))["lease"]["epoch"] == 2
 
     def test_breaking_it_is_explicit(self, node: Node) -> None:
@@ -280,7 +281,7 @@ class TestFence:
 
     def test_another_clusters_folder_is_refused(self, node: Node) -> None:
         node.take()
-        foreign = replace(node.fence, cluster="foreign", epoch=9)
+        foreign = replace(node.fence, cluster="foreign", token=9)
         with pytest.raises(LeaseHeldError):
             node.other.act("lease.acquire", {"force": True}, foreign)
 
@@ -335,7 +336,7 @@ class TestContainers:
     def name(self, engine: Node) -> Iterator[str]:
         called = f"contract-{next(_numbers)}"
         yield called
-        with_lease = replace(engine.fence, holder="cleaner", epoch=99)
+        with_lease = replace(engine.fence, holder="cleaner", token=99)
         engine.host.act("lease.acquire", {"force": True}, with_lease)
         engine.host.containers.remove(called, with_lease, grace=0)
 
@@ -475,8 +476,8 @@ class TestContainers:
         for action in ("unit.remove", "unit.start"):
             with pytest.raises(LeaseHeldError):
                 engine.host.act(action, wanted, engine.fence)
-        engine.host.act("lease.acquire", {"force": True}, replace(engine.fence, epoch=3))
-        fence = replace(engine.fence, epoch=3)
+        engine.host.act("lease.acquire", {"force": True}, replace(engine.fence, token=3))
+        fence = replace(engine.fence, token=3)
         assert engine.host.act("unit.remove", {"name": name, "grace": 2}, fence)["changed"]
         assert not engine.host.act("unit.remove", {"name": name}, fence)["changed"]
         assert engine.look(units=True).units == ()
@@ -516,7 +517,7 @@ class TestContainers:
         for stream in (events, lines):
             reader = threading.Thread(target=list, args=(stream,), daemon=True)
             reader.start()
-            time.sleep(0.5)  # it waits for the next item by now
+            until(lambda: stream.opened or not reader.is_alive())  # noqa: B023 (called before the next turn)
             stream.close()
             reader.join(timeout=5)
             assert not reader.is_alive()
@@ -531,8 +532,11 @@ class TestContainers:
         assert found.restart_policy == "unless-stopped"
 
 
-def _follow_then_kill(engine: Node, name: str, _events: object) -> None:
-    """Kill from another thread, a moment after the events are being followed."""
-    timer = threading.Timer(0.5, engine.other.containers.kill, (name, engine.fence))
-    timer.daemon = True
-    timer.start()
+def _follow_then_kill(engine: Node, name: str, events: Stream[Any]) -> None:
+    """Kill from another thread, once the events are being followed."""
+
+    def kill() -> None:
+        until(lambda: events.opened)
+        engine.other.containers.kill(name, engine.fence)
+
+    threading.Thread(target=kill, daemon=True).start()

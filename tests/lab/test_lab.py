@@ -225,10 +225,12 @@ class TestMemory:
         host = lab.host("spark-2")
         before = self._available(lab, "spark-2")
         host.exec(["sh", "-c", "head -c 300000000 /dev/zero >/root/file; cat /root/file >/dev/null; sync"])
-        time.sleep(0.2)
-        text = host.exec(["cat", "/proc/meminfo"]).stdout
-        cached = next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Cached"))
-        assert cached > 250_000_000
+
+        def cached() -> int:
+            text = host.exec(["cat", "/proc/meminfo"]).stdout
+            return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Cached"))
+
+        until(lambda: cached() > 250_000_000)
         assert self._available(lab, "spark-2") > before - (100 << 20)
         host.exec(["rm", "/root/file"])
 

@@ -134,7 +134,10 @@ def test_a_humans_stop_that_is_fulfilled_is_no_failure() -> None:
     cluster = serving()
     node, rank = cluster.rank(1)
     cluster.stop()
-    assert status(cluster).state == "stopped"
+    found = status(cluster)
+    assert found.state == "stopped"
+    assert {node.state for node in found.nodes} == {"ok"}
+    assert {rank.state for rank in found.ranks} == {"stopped"}
     node.images.clear()
     assert status(cluster).state == "stopped"
     node.containers[rank.spec.name] = rank

@@ -140,6 +140,22 @@ def test_counters_that_move_are_no_wedge() -> None:
     assert looked(hang, metrics=["out_total 7"]).serving is Serving.WEDGED
 
 
+def test_a_wedge_that_is_believed_needs_one_generation_more_and_no_standstill() -> None:
+    """`apply` looks again once it holds the lease: two minutes more would help nobody."""
+    before = EndpointState(Serving.WEDGED, "twice, and its counters stand still")
+    slept: list[float] = []
+
+    def again(*generations: Callable[[], Answer], **options: Any) -> EndpointState:
+        head = Head(list(generations), **options)
+        return look(head, QUESTION, sleep=slept.append, believed=before)  # type: ignore[arg-type]
+
+    assert again(hang) == before
+    assert slept == []
+    assert again(lambda: tokens("Hello", " there")).serving is Serving.READY
+    assert again(hang, metrics=["out_total 7", "out_total 8"]).serving is Serving.WEDGED
+    assert slept, "it was judged anew"
+
+
 def test_counters_that_cannot_be_read_are_no_evidence() -> None:
     """A false alarm is worse than a late one."""
     assert looked(hang, metrics=["something_else 7"]).serving is Serving.BUSY
