@@ -270,6 +270,8 @@ def listening(pid: int, port: int) -> bool:
 
 
 def shell(host: Host, argv: Sequence[str]) -> None:
-    """Become an interactive command in the host. Does not return."""
-    command = host.command(["env", f"TERM={os.environ.get('TERM', 'dumb')}", *argv])
+    """Become an interactive command in the host, in root's home as after a login. Does not return."""
+    command = host.command(
+        ["env", "-C", ENVIRONMENT["HOME"], f"TERM={os.environ.get('TERM', 'dumb')}", *argv]
+    )
     os.execvp(command[0], command)

@@ -224,8 +224,9 @@ def _unread(unknown: Sequence[Unknown]) -> UnreachableError:
     """One node is named before the words, several after them."""
     nodes = list(dict.fromkeys(each.node for each in unknown))
     alone = len(nodes) == 1
+    what = list(dict.fromkeys(each.resource for each in unknown if each.resource)) if alone else nodes
     return UnreachableError(
-        "could not be read" if alone else f"could not be read: {', '.join(nodes)}",
+        f"could not be read: {', '.join(what)}" if what else "could not be read",
         node=nodes[0] if alone else None,
         cause=unknown[0].reason,
         remedy="nothing that depends on it was touched; run sparkop apply again when it answers",

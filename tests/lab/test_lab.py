@@ -427,7 +427,7 @@ class TestWords:
             (["shell", "--name", "nowhere", "spark-1"], 1, "sparkop lab up"),
             (["break", "cabel", "spark-1"], 64, "did you mean cable?"),
             (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
-            (["shell", "spark-2", "--", "sh", "-c", "uname -n >&2; exit 7"], 7, "spark-2"),
+            (["shell", "spark-2", "--", "sh", "-c", "echo $(uname -n) $PWD >&2; exit 7"], 7, "spark-2 /root"),
             (["logs", "spark-1", "nothing"], 1, "logs there are"),
         ],
     )

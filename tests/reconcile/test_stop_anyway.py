@@ -95,6 +95,16 @@ def test_logs_tell_of_a_silent_node_after_the_others_lines() -> None:
     assert caught.value.node == "spark-2"
 
 
+def test_parts_of_a_node_that_were_not_read_are_named() -> None:
+    """The node answers, its Docker does not: "could not be read" alone would send a person to the network."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-2").docker_up = False
+    with pytest.raises(UnreachableError, match="rank") as caught:
+        cluster.apply()
+    assert caught.value.node == "spark-2"
+
+
 @pytest.mark.parametrize("silent", [("spark-2",), ("spark-1", "spark-2")])
 def test_an_unread_node_is_named_once(silent: tuple[str, ...]) -> None:
     cluster = Cluster.make()
