@@ -15,11 +15,14 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.drift.rows import CALM, ROWS, Row, clean, play
-from tests.drift.watcher import stage
+from tests.drift.rows import CALM, ROWS, VLLM, Row, clean, play
+from tests.drift.watcher import Stage, stage
 from tests.labkit import temporary_lab
-from tests.scenarios.conftest import STANDIN, VLLM, User
+from tests.scenarios.conftest import STANDIN, User
+from tests.scenarios.conftest import VLLM as VLLM_SPEC
 
+SLOWER = 5.0
+"""How much more time a real engine gets than the stand-in, which starts in a second."""
 QUICK_CANARY = ("--set", "ready.canary.deadline=5s")
 """The lab need not wait a minute for each answer that does not come."""
 
@@ -29,17 +32,20 @@ def main() -> int:
     parser.add_argument("--vllm", action="store_true", help="with a real vLLM")
     parser.add_argument("--only", default="", help="rows whose words hold this")
     options = parser.parse_args()
-    spec, words = (VLLM, ()) if options.vllm else (STANDIN, QUICK_CANARY)
+    real = options.vllm
+    spec, words = (VLLM_SPEC, ()) if real else (STANDIN, QUICK_CANARY)
+    period, patience = (10.0, SLOWER) if real else (3.0, 1.0)
     wanted = [row for row in (*ROWS, *CALM) if options.only in f"{row.drift} {row.fault}"]
-    engines = "all" if options.vllm else "standin"
+    wanted = [row for row in wanted if row.fault in VLLM] if real else wanted
+    engines = "all" if real else "standin"
     wrong = 0
     with temporary_lab(engines=engines) as lab, tempfile.TemporaryDirectory() as home:
         user = User(lab, Path(home))
-        with stage(user, spec, *words, seconds=300) as running:
+        with stage(user, spec, *words, period=period, seconds=300) as running:
             print(f"load {os.getloadavg()[0]:.1f}\n| drift | what watch does | seen after | over after |")
             print("| --- | --- | --- | --- |", flush=True)
             for row in wanted:
-                wrong += not _played(running, row)
+                wrong += not _played(running, row, patience)
             code = running.watcher.end()
             if code != 143:
                 print(f"watch exited {code}", file=sys.stderr)
@@ -49,9 +55,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _played(running, row: Row) -> bool:  # type: ignore[no-untyped-def]
+def _played(running: Stage, row: Row, patience: float) -> bool:
     try:
-        seen, over = play(running, row)
+        seen, over = play(running, row, patience)
     except Exception:
         print(f"| {row.drift} | WRONG | | |", flush=True)
         traceback.print_exc()

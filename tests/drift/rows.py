@@ -203,6 +203,7 @@ def _empty_queue(stage: Stage) -> None:
 
 ROWS: tuple[Row, ...] = (
     restarted("kill-rank", WORKER, "a rank killed (137)"),
+    restarted("kill-rank", HEAD, "the head killed (137)"),
     restarted("exit-zero", WORKER, "a rank ended with exit code 0"),
     restarted("kill-launcher", HEAD, "a launcher killed"),
     Row("a container removed by hand", "all ranks anew", _remove_worker, planned, serves, restarts=1),
@@ -374,13 +375,18 @@ CALM: tuple[Row, ...] = (
 """False alarms: nothing may be restarted."""
 
 
-def play(stage: Stage, row: Row) -> tuple[float, float]:
+VLLM = ("kill-rank", "kill-launcher", "cable", "freeze", "power-cut")
+"""Faults that are also played with a real vLLM."""
+
+
+def play(stage: Stage, row: Row, patience: float = 1.0) -> tuple[float, float]:
     """Break it, and check what watch does. Seconds until it was seen, and until it was over (from the fault,
-    or from what the human did about it). AssertionError when anything else happens."""
+    or from what the human did about it). AssertionError when anything else happens, or not in time.
+    ``patience``: how many times the row's seconds."""
     watcher, before = stage.watcher, stage.ranks()
     began, since = time.time(), len(watcher.said())
     row.do(stage)
-    number = watcher.until(row.seen, row.seconds, since)
+    number = watcher.until(row.seen, patience * row.seconds, since)
     seen = max(0.0, watcher.at(number) - began)
     if row.calm:
         time.sleep(row.calm)  # nothing may happen in it
@@ -389,19 +395,20 @@ def play(stage: Stage, row: Row) -> tuple[float, float]:
     if row.then is not None:
         began, number = time.time(), len(watcher.said())
         row.then(stage)
-    number = watcher.until(row.over, row.seconds, number - 1)
+    number = watcher.until(row.over, patience * row.seconds, number - 1)
     over = max(0.0, watcher.at(number) - began)
     check(stage, row, since, before)
     return seen, over
 
 
 def check(stage: Stage, row: Row, since: int, before: list[str]) -> None:
-    """Started as often as it may be, and what runs is what must run."""
+    """Started as often as it may be, what runs is what must run, and a client gets tokens."""
     said = stage.watcher.said()[since:]
     starts = sum(done("start", "rank/")(event) for event in said)
     assert starts == 2 * row.restarts, f"{row.drift}: {starts} ranks started: {said}"
     if row.restarts == 0 and row.same:
         assert stage.ranks() == before, f"{row.drift}: other ranks run"
+    assert stage.tokens(60), f"{row.drift}: no tokens come"
 
 
 def clean(stage: Stage, row: Row) -> None:

@@ -120,6 +120,25 @@ def done(action: str, resource: str) -> Callable[[Event], bool]:
     return lambda event: event["event"] == f"{action}-done" and event["resource"].startswith(resource)
 
 
+_CLUSTERS = {"lab": "lab", "lab-standin": "standin"}
+_ASK = """
+import json, os, sys, time, urllib.request
+key = open(os.path.expanduser("~/.sparkop/%s/api_key" % sys.argv[1])).read().strip()
+body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+url, end = "http://127.0.0.1:8000/v1/chat/completions", time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    try:
+        asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        answer = json.load(urllib.request.urlopen(asked, timeout=end - time.monotonic()))
+        if answer["choices"][0]["message"]["content"].strip():
+            print("yes")
+            break
+    except (OSError, ValueError):
+        time.sleep(0.5)
+"""
+
+
 class Stage:
     """A cluster that serves under a watch, and hands that break it."""
 
@@ -153,10 +172,10 @@ class Stage:
         found: list[Event] = self.sparkop("events", "-n", "500", "-o", "json", check=0).json
         return found
 
-    def tokens(self) -> bool:
-        """Whether one request is answered with text, by a client of its own."""
-        smoke = self.sparkop("watch", "--dry-run", "-o", "json")
-        return '"verdict": "serving"' in smoke.out
+    def tokens(self, seconds: float) -> bool:
+        """Whether a client on the head is answered with text within so many seconds."""
+        name = _CLUSTERS[Path(self.spec).stem]
+        return "yes" in self.shell("spark-1", f"python3 -IS -c '{_ASK}' {name} {seconds:g}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from sparkop.hosts.simulated_node import Fault, SimulatedCrash
 from sparkop.reconcile.status import status_of
 from sparkop.reconcile.watch import Watch
 from sparkop.resources.failure import likely_cause
+from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.watching import Watching, entries, serving
 from tests.reconcile.worlds import CHANGES
@@ -229,3 +230,18 @@ def test_two_watches_restart_once() -> None:
             watching.ticks(1)
     assert cluster.started == GROUP
     assert isinstance(first.watch, Watch)
+
+
+def test_a_key_file_that_was_deleted_is_repaired_without_a_restart() -> None:
+    """From the file that handed the key to the ranks: a new key would lock out every client."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    node = cluster.node("spark-1")
+    path = next(path for path in node.files if path.endswith("/api_key"))
+    key = node.files.pop(path)
+    watching.minutes(3)
+    assert node.files[path] == key
+    assert cluster.started == []
+    assert watching.watch.eye.life.verdict is Verdict.SERVING
+    assert cluster.plan().converged

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sparkop.reconcile.status import status_of
+from sparkop.reconcile.lease import Sign
+from sparkop.reconcile.status import WatchStatus, status_of
+from sparkop.resources.observed import GaveUp, Restart
 from sparkop.views.status import show_status
 from tests.reconcile.simulation import Cluster
 
@@ -34,3 +38,25 @@ def test_a_served_model_is_ready_with_its_url_and_ranks(capsys: pytest.CaptureFi
     assert "test-r0" in text
     assert "test-r1" in text
     assert "≠" not in text
+
+
+def test_it_is_said_whether_a_watch_runs_and_why_one_gave_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what was tried, and what to do."""
+    cluster = Cluster.make()
+    cluster.apply()
+    assert "watch: none runs" in shown(cluster, capsys)
+    reading = cluster.observe()
+    gone = GaveUp(
+        1_790_000_000.0,
+        "restarts: 1 did not last; when it is mended: sparkop apply",
+        (Restart(2, 1_790_000_000.0, "rank/1 state: exited (1) -> running", 1),),
+        "rank 1 exited (1) before it served: /dev/shm is too small",
+    )
+    status = status_of(reading, cluster.plan())
+    show_status(replace(status, watch=WatchStatus(True, (Sign("ada@desk", 12.0),), gone)))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "watch: runs (sign of life of ada@desk, 12" in text
+    assert "watch gave up at 20" in text
+    assert "did not last; when it is mended: sparkop apply" in text
+    assert "group 2: rank/1 state: exited (1) -> running" in text
+    assert "it ended with: rank 1 exited (1) before it served: /dev/shm is too small" in text
