@@ -76,7 +76,8 @@ def read_memory(
                 spec, node.name, parse_document(hosts[node.name].probe(request, timeout=timeout))
             )
         except SparkopError as error:
-            return _blank(spec, node.name, error.message + (f": {error.cause}" if error.cause else ""))
+            why = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
+            return _blank(spec, node.name, why)
 
     return list(side_by_side(one, spec.nodes, "memory"))
 

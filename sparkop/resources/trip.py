@@ -37,7 +37,9 @@ class Story:
     largest: tuple[str, ...] = ()
     """The largest processes shortly before, as ``name (pid) size``."""
     after: tuple[str, ...] = ()
-    """The same, shortly after the kill: who has the memory now."""
+    """The same, three seconds after the kill: who has the memory now."""
+    available_after: int | None = None
+    """MemAvailable then."""
     samples: tuple[int, ...] = ()
     """The lowest MemAvailable of each step, oldest first."""
     step: float = 2.0
@@ -190,11 +192,16 @@ def story_in(document: Document) -> Story | None:
         containers=_texts(record.get("containers")),
         largest=_processes(record.get("largest")),
         after=_processes(record.get("after")),
+        available_after=_number(record.get("available_after")),
         samples=tuple(int(s) << 20 for s in samples if isinstance(s, int))
         if isinstance(samples, list)
         else (),
         step=float(step) if isinstance(step, int | float) else 2.0,
     )
+
+
+def _number(found: Any) -> int | None:
+    return int(found) if isinstance(found, int | float) else None
 
 
 def _texts(found: Any) -> tuple[str, ...]:

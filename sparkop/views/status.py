@@ -180,9 +180,15 @@ def story_lines(node: str, story: Story) -> list[Text]:
         picture = f"  available {human_bytes(story.samples[0])} {sparkline(story.samples)} "
         picture += f"{human_bytes(story.available)}, floor {human_bytes(story.floor)} (the last {minutes})"
         lines.append(Text(picture))
-    for when, processes in (("seconds before", story.largest), ("right after", story.after)):
+    for when, processes in (("seconds before", story.largest), ("3 s after", story.after)):
         if processes:
             lines.append(Text(f"  largest {when}: {', '.join(processes)}"))
+    left = story.available_after
+    if story.after and left is not None and left < story.floor:
+        told = (
+            f"  the kill brought little: {human_bytes(left)} available; {story.after[0]} is no rank: end it"
+        )
+        lines.append(Text(told, "yellow"))
     return lines
 
 

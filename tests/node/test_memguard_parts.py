@@ -133,6 +133,27 @@ def test_the_record_survives_a_power_cut_before_its_rename(tmp_path: Path) -> No
     assert json.loads((tmp_path / "trip.json").read_bytes()) == {"at": 1.0}
 
 
+def test_the_record_tells_who_has_the_memory_after_the_kill(tmp_path: Path) -> None:
+    """Three seconds later, when killed ranks have given theirs back: a foreign program still has it."""
+    world = World(line((0, 900 * MIB)))
+    world.rank()
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path, made, world)
+        trip = watching.trip
+        trip.prepare()
+        trip.start()
+        world.guard.write = trip.write
+        world.guard.tick()
+        assert trip.written.wait(10)
+        watching.turn(1.0)
+        assert "after" not in json.loads((tmp_path / "trip.json").read_bytes())
+        watching.turn(1.0 + watcher.AFTER)
+    found = json.loads((tmp_path / "trip.json").read_bytes())
+    assert found["available_after"] == 900 * MIB
+    assert found["after"][0]["rss"] > 0
+    assert found["containers"] == ["x-r0"]
+
+
 def test_a_full_disk_has_room_for_the_record(tmp_path: Path) -> None:
     """Its space was taken at the start: writing needs no new block."""
     trip = record.TripFile(str(tmp_path))

@@ -14,6 +14,7 @@ from sparkop.reconcile.status import GuardStatus, status_of
 from sparkop.resources import memory_gate
 from sparkop.resources.guard import desired_guard, program, program_file
 from sparkop.views.quantities import sparkline
+from sparkop.views.status import story_lines
 from tests.reconcile.simulation import Cluster, spec_of
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -334,6 +335,18 @@ def test_status_has_the_last_minutes_of_a_trip() -> None:
     story = guard_status(cluster).story
     assert story is not None
     assert (story.samples, story.largest, story.available) == ((), (), 2)
+
+
+@pytest.mark.parametrize(("left", "told"), [(300 * MIB, True), (90 * GIB, False), (None, False)])
+def test_a_program_that_is_no_rank_is_told_when_the_kill_brought_little(left: int | None, told: bool) -> None:
+    """Lower numbers would not help then."""
+    cluster = serving()
+    hog = {"pid": 9, "name": "hog", "rss": 100 * GIB}
+    trip(cluster, samples=[4000, 900], after=[hog], **({"available_after": left} if left else {}))
+    story = guard_status(cluster).story
+    assert story is not None
+    text = "\n".join(line.plain for line in story_lines("spark-2", story))
+    assert ("hog (9) 100.0 GiB is no rank: end it" in text) is told
 
 
 def test_too_little_memory_is_refused_before_a_launch_with_figures() -> None:

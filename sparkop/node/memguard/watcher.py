@@ -16,6 +16,8 @@ from .guard import LOADING, Guard
 LOOK_EVERY = 2.0
 BEAT_EVERY = 10.0
 TURN = 0.1
+AFTER = 3.0
+"""Seconds after the record in which killed ranks have given their memory back."""
 CHUNK = 256 << 20
 """Bytes that are released in one call: some milliseconds."""
 LARGE_FILE = 64 << 20
@@ -43,6 +45,7 @@ class Watcher:
         self.silent = False
         self.problems: dict[str, str] = {}
         """What could not be written, and why."""
+        self._told_after: float | None = None
         self._looked = self._beat = self._retried = -1e9
 
     def start(self) -> None:
@@ -50,10 +53,12 @@ class Watcher:
 
     def turn(self, now: float) -> None:
         """Records, log, ranks, heartbeat; only Docker can make it slow."""
-        self._publish()
+        self._publish(now)
         if now - self._retried >= record.RETRY_EVERY:
             self._retried = now
             self._retry()
+        if self._told_after is not None and now >= self._told_after:
+            self._tell_after()
         self._speak()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
@@ -153,7 +158,7 @@ class Watcher:
         if answer not in (204, 404, 409):
             self.log.write("Docker answered %d to the kill of %s" % (answer, rank.name))
 
-    def _publish(self) -> None:
+    def _publish(self, now: float) -> None:
         if not self.trip.written.is_set():
             return
         self.trip.written.clear()
@@ -161,12 +166,21 @@ class Watcher:
             if self.trip.problem:
                 raise OSError(self.trip.problem)
             self.trip.publish()
+            self._told_after = now + AFTER
             self.trip.prepare()
-            self.guard.largest, _ = reading.processes({})
-            self.trip.add({"after": self.guard.largest})
             self._trouble("the record of the trip", None)
         except (OSError, ValueError) as error:
             self._trouble("the record of the trip", error)
+
+    def _tell_after(self) -> None:
+        """What the kill has brought: who has the memory now was not killed."""
+        self._told_after = None
+        self.guard.largest, _ = reading.processes({})
+        more = {"after": self.guard.largest, "available_after": self.guard.last.available}
+        try:
+            self.trip.add(more)
+        except (OSError, ValueError) as error:
+            self._trouble("the end of the trip's record", error)
 
     def _trouble(self, what: str, error: Exception | None) -> None:
         """Tell it once, until it is over."""
