@@ -4,6 +4,9 @@
 SIGKILL and SIGTERM to sparkop, a cut management cable, a node without power. After each: apply exits with 0,
 diff with 0, there is one container a rank, and the memory of a killed writer's lease is taken over.
 
+The moments are spread over the time that each command takes on this machine: it is measured first, and again
+whenever a command has ended before its interruption. Those are counted apart: they prove little.
+
 ``python -m tests.crash --copy 20``: twenty faults while weights go to four hosts, see ``crash_copy.py``.
 """
 
@@ -27,8 +30,8 @@ ROOT = Path(__file__).parent.parent
 SPEC = str(ROOT / "specs" / "lab-standin.yaml")
 SPARKOP = [sys.executable, "-m", "sparkop"]
 NODES = ("spark-1", "spark-2")
-MOST = 6.0
-"""Seconds within which a command is interrupted: about as long as an apply takes."""
+START_UP = 0.25
+"""Part of a command in which it only starts and reads: fewer moments fall there."""
 PATIENCE = 240.0
 """Seconds that mending may take; a dead writer's lease alone takes thirty."""
 
@@ -77,21 +80,52 @@ WAYS: tuple[Callable[[subprocess.Popen[bytes], str], Callable[[], object]], ...]
 )
 
 
-def interrupt(number: int, chance: random.Random) -> str:
+KINDS = ("stop", "start", "change")
+"""What is interrupted: a stop, a start after a stop, or a change of the spec."""
+
+
+class Moments:
+    """How long each kind of command takes here, and when to interrupt it."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.lasts: dict[str, float] = {}
+        self.inside = 0
+
+    def measure(self) -> None:
+        """Each kind once, undisturbed."""
+        for kind in KINDS:
+            words, _ = prepare(kind, self.chance)
+            began = time.monotonic()
+            sparkop(*words)
+            self.lasts[kind] = time.monotonic() - began
+            if kind == "stop":
+                sparkop("apply", SPEC, "--yes")
+
+    def choose(self, kind: str) -> float:
+        """Seconds after the command's start; nine of ten are later than ``START_UP``."""
+        part = self.chance.uniform(0.02, START_UP) if self.chance.random() < 0.1 else None
+        return self.lasts[kind] * (part or self.chance.uniform(START_UP, 0.95))
+
+
+def interrupt(number: int, moments: Moments) -> str:
     """One interruption, mended. Returns a line that tells it. Raises RuntimeError when it could not be."""
-    way, node = WAYS[number % len(WAYS)], chance.choice(NODES)
-    words, size = prepare(number, chance)
-    after = chance.uniform(0.3, MOST)
+    chance = moments.chance
+    way, node, kind = WAYS[number % len(WAYS)], chance.choice(NODES), KINDS[number % len(KINDS)]
+    words, size = prepare(kind, chance)
+    after, lasts = moments.choose(kind), moments.lasts[kind]
+    began = time.monotonic()
     process = subprocess.Popen(
         [*SPARKOP, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         try:
             process.wait(after)
-            when = "ended before"
+            moments.lasts[kind] = time.monotonic() - began
         except subprocess.TimeoutExpired:
-            when = f"after {after:.1f} s"
+            pass
         mend = way(process, node)
+        inside = process.poll() is None or process.returncode < 0
         process.wait(PATIENCE)
     finally:
         if process.poll() is None:
@@ -103,16 +137,18 @@ def interrupt(number: int, chance: random.Random) -> str:
     sparkop("diff", SPEC, *size)
     took = time.monotonic() - began
     ranks(2)
-    told = f"{words[0]:<6} {way.__name__:<10} {node}  {when:<13} exit {process.returncode:<4}"
+    moments.inside += inside
+    when = f"at {after:.1f} of {lasts:.1f} s" if inside else "ended before"
+    told = f"{kind:<6} {way.__name__:<10} {node}  {when:<16} exit {process.returncode:<4}"
     return f"{told} mended in {took:.0f} s"
 
 
-def prepare(number: int, chance: random.Random) -> tuple[Command, list[str]]:
-    """What is interrupted: a stop, a start after a stop, or a change of the spec."""
+def prepare(kind: str, chance: random.Random) -> tuple[Command, list[str]]:
+    """The command of a kind, and what was set with it."""
     size = ["--set", f"memory.kvCache={chance.randint(32, 96)}MiB"]
-    if number % 3 == 0:
+    if kind == "stop":
         return ["stop", SPEC, "--yes"], []
-    if number % 3 == 1:
+    if kind == "start":
         sparkop("stop", SPEC, "--yes")
     return ["apply", SPEC, "--yes", *size], size
 
@@ -132,21 +168,24 @@ def main() -> int:
     what.add_argument("--copy", type=int, metavar="N", help="how many faults while weights are distributed")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="to see the same moments again")
     asked = parser.parse_args()
-    chance = random.Random(asked.seed)
     print(f"seed {asked.seed}", flush=True)
     if asked.copy:
-        return 1 if crash_copy.run(asked.copy, chance) else 0
+        return 1 if crash_copy.run(asked.copy, random.Random(asked.seed)) else 0
     failures = 0
     with temporary_lab(engines="standin") as lab:
         os.environ["XDG_STATE_HOME"] = str(lab.paths.root / "xdg")
         sparkop("apply", SPEC, "--yes")
+        moments = Moments(random.Random(asked.seed))
+        moments.measure()
+        took = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in moments.lasts.items())
+        print(f"undisturbed: {took}", flush=True)
         for number in range(asked.lab):
             try:
-                print(f"{number + 1:>3}  {interrupt(number, chance)}", flush=True)
+                print(f"{number + 1:>3}  {interrupt(number, moments)}", flush=True)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 failures += 1
                 print(f"{number + 1:>3}  FAILED  {error}", flush=True)
-    print(f"{asked.lab - failures} of {asked.lab} mended", flush=True)
+    print(f"{asked.lab - failures} of {asked.lab} mended, {moments.inside} interrupted inside", flush=True)
     return 1 if failures else 0
 
 

@@ -59,6 +59,7 @@ def apply_spec(
         from sparkop.views.status import show_applied
 
         approve: Approve | None = None if yes else ask_approval
+        _tell_left_behind(loaded.spec)
         with _memory_may_fail("later commands need the spec named"):
             _remember(loaded.spec, choice)
         with progress_listener() as emit:
@@ -77,6 +78,17 @@ def apply_spec(
         remember_ready(loaded.spec)
     show_applied(result, output)
     return ExitCode.OK
+
+
+def _tell_left_behind(spec: ClusterSpec) -> None:
+    from sparkop.reconcile.ready_specs import left_behind
+
+    for node in left_behind(spec):
+        click.echo(
+            f"warning: {node} served before and is not in the spec any more: what runs there is not touched; "
+            f"on {node}: docker rm -f $(docker ps -aq --filter label=sparkop.cluster={spec.name})",
+            err=True,
+        )
 
 
 @contextmanager

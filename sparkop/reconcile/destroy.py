@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
 from sparkop.hosts.base import Host
@@ -18,10 +19,11 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import Stopped, plan_stop, stop_serving, unanswered
 from sparkop.resources.base import Clock, Context, RealClock, Resource
-from sparkop.resources.events import Listener, ignore
+from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.made import IMAGE, PULLED, STATE, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.state import HISTORY, history_damaged, owner_of
 from sparkop.resources.threads import AnyOf
 from sparkop.resources.weights import KIND as WEIGHTS_KIND
 from sparkop.resources.weights_files import Checkpoint
@@ -62,7 +64,7 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
             size = document.weights.bytes if document.weights else 0
             cost = Cost(bytes=size)
             own.append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, parameters={"files": files}))
-        if document.state:
+        if document.state and owner_of(document) in (None, reading.desired.spec.name):
             before = tuple(operation.key for operation in own)
             own.append(
                 Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters={"path": node.state})
@@ -100,13 +102,25 @@ def destroy(
     Raises LeaseHeldError; BlockedError when something can't be removed.
     """
     clock, holder = clock or RealClock(), holder or new_holder()
-    reading = observe(spec, hosts, canary=False, render=False, clock=clock, resources=resources)
+    look = partial(
+        observe,
+        spec,
+        hosts,
+        canary=False,
+        render=False,
+        clock=clock,
+        resources=resources,
+        emit=emit,
+        stop=stop,
+    )
+    reading = look()
+    _tell_damage(reading, emit)
     stopped = Stopped(unknown=unanswered(reading))
     if any(operation.action is Action.REMOVE for operation in plan_stop(reading, holder, 0.0).operations):
         stopped = stop_serving(
             spec, hosts, emit=emit, stop=stop, holder=holder, clock=clock, resources=resources
         )
-        reading = observe(spec, hosts, canary=False, render=False, clock=clock, resources=resources)
+        reading = look()
     removed = {name: list(names) for name, names in stopped.removed.items()}
     if stopped.interrupted:
         return Destroyed(_frozen(removed), stopped.unknown, interrupted=True)
@@ -125,6 +139,18 @@ def destroy(
     for operation in plan.operations:
         removed.setdefault(operation.node, []).append(operation.resource)
     return Destroyed(_frozen(removed), stopped.unknown, interrupted)
+
+
+def _tell_damage(reading: Reading, emit: Listener) -> None:
+    for name, document in reading.observed.documents.items():
+        if history_damaged(document):
+            text = (
+                f"{HISTORY} is damaged: which images were pulled for the cluster is not known, so they stay"
+            )
+            emit(Event(Phase.NOTE, node=name, text=text))
+        owner = owner_of(document)
+        if owner not in (None, reading.desired.spec.name):
+            emit(Event(Phase.NOTE, node=name, text=f"the state folder is that of {owner}: it stays"))
 
 
 def _remove(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sparkop.reconcile.remembered import state_directory
 from sparkop.spec.models import ClusterSpec
@@ -48,6 +50,25 @@ def last_ready(cluster: str, *, other_than: ClusterSpec | None = None) -> Path |
         except OSError:
             continue
     return None
+
+
+def left_behind(spec: ClusterSpec) -> tuple[str, ...]:
+    """Names of nodes that the cluster served with before and that the spec does not have any more: what runs
+    there is out of sight."""
+    path = last_ready(spec.name)
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))["nodes"] if path else []
+        known = {
+            _place(node.model_dump(mode="json", by_alias=True, exclude_unset=True)) for node in spec.nodes
+        }
+        return tuple(str(node["name"]) for node in before if _place(node) not in known)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def _place(node: Mapping[str, Any]) -> str:
+    """What tells the machines of a spec apart, whatever their names in it."""
+    return json.dumps(node.get("ssh") or node["name"], sort_keys=True)
 
 
 def text_of(spec: ClusterSpec) -> str:

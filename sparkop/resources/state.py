@@ -62,7 +62,7 @@ class StateFiles:
             if problems:
                 unknown += problems
                 continue
-            owner = _owner(document) or _witness(document)
+            owner = owner_of(document)
             if owner not in (None, desired.spec.name):
                 blockers.append(_taken(node, str(owner), desired.spec.name))
             elif owner is None and OWNER in (document.state or {}):
@@ -98,6 +98,11 @@ def _unreadable(document: Document) -> list[str]:
     """Which marks can't be read. No mark is an answer, and so is a damaged one; silence is none."""
     problems = ((name, document.error("state", name)) for name in MARKS)
     return [f"{name}: {problem}" for name, problem in problems if problem is not None]
+
+
+def owner_of(document: Document) -> str | None:
+    """The cluster whose state folder this is; None when nothing tells."""
+    return _owner(document) or _witness(document)
 
 
 def _owner(document: Document) -> str | None:

@@ -129,3 +129,23 @@ def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault) -> None:
         cluster.world.revive()
         destroyed(cluster)
         assert ours_left(cluster) == [], number
+
+
+def test_another_clusters_folder_stays() -> None:
+    """It has another cluster's key and history, whatever this spec says."""
+    cluster = Cluster.make()
+    node = cluster.node("spark-2")
+    path = node.path("cluster.json", "~/.sparkop/test")
+    node.files[path] = (b'{"version": 1, "cluster": "other"}', 0o644)
+    destroyed(cluster)
+    assert path in node.files
+    assert any("that of other" in event.text for event in cluster.events)
+
+
+def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
+    cluster = serving()
+    node = cluster.node("spark-2")
+    node.files[node.path("history.json", "~/.sparkop/test")] = (b"[", 0o600)
+    destroyed(cluster)
+    assert list(node.images) == [IMAGE]
+    assert any("so they stay" in event.text for event in cluster.events)
