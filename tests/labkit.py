@@ -81,7 +81,7 @@ def run_inside(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as the lab's controller, as ``sparkop lab run`` does."""
     return subprocess.run(
-        command_inside(lab, argv),
+        command_inside(lab.name, argv),
         env=environment(lab.name),
         input=stdin,
         capture_output=True,

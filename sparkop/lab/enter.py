@@ -24,6 +24,7 @@ from sparkop.lab.layout import (
     host_names,
     lab_name,
 )
+from sparkop.lab.present import present
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -66,14 +67,10 @@ def join(lab: str) -> None:
     Threads that run already stay where they are. Raises LabError when the lab is not up, or this is not root
     or may not enter namespaces.
     """
-    from sparkop.lab.lab import Lab
-
-    if os.geteuid() != 0:
-        raise LabError("entering the lab needs root", remedy="run the same command with sudo")
-    running = Lab.load(lab)
+    running = present(lab)
     folders = _ssh_folders()
     try:
-        target = os.open(f"/proc/{running.running()}/ns/net", os.O_RDONLY)
+        target = os.open(f"/proc/{running.pid}/ns/net", os.O_RDONLY)
         try:
             _call("unshare", CLONE_NEWNS)
             _mount("none", "/", MS_REC | MS_PRIVATE)
@@ -90,29 +87,21 @@ def join(lab: str) -> None:
 
 def enter(lab: str, argv: Sequence[str]) -> NoReturn:
     """Become ``argv`` inside the lab. Raises LabError when the lab is not up or this is not root."""
-    from sparkop.lab.lab import Lab
-
-    if os.geteuid() != 0:
-        raise LabError("entering the lab needs root", remedy=f"sudo {' '.join(argv)}")
-    command = command_inside(Lab.load(lab), argv)
+    command = command_inside(lab, argv)
     os.execvpe(command[0], command, environment(lab))
 
 
 def environment(lab: str) -> dict[str, str]:
     """The environment of programs inside the lab: this one's, and the mark that they are inside."""
-    from sparkop.lab.lab import Lab
-
-    return {**os.environ, INSIDE_VARIABLE: Lab.load(lab).inside}
+    return {**os.environ, INSIDE_VARIABLE: present(lab).inside}
 
 
-def command_inside(lab: object, argv: Sequence[str]) -> list[str]:
+def command_inside(lab: str, argv: Sequence[str]) -> list[str]:
     """``argv`` wrapped to run inside; to be run with ``environment``."""
-    from sparkop.lab.lab import Lab
-
-    assert isinstance(lab, Lab)
+    running = present(lab)
     return [
-        "nsenter", "-t", str(lab.running()), "-n", "--", "unshare", "-m", "--propagation", "private", "--",
-        "sh", "-c", _ENTER, "sh", str(lab.paths.controller), *map(str, _ssh_folders()), "--", *argv,
+        "nsenter", "-t", str(running.pid), "-n", "--", "unshare", "-m", "--propagation", "private", "--",
+        "sh", "-c", _ENTER, "sh", str(running.paths.controller), *map(str, _ssh_folders()), "--", *argv,
     ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from sparkop.lab.layout import (
     host_names,
 )
 from sparkop.lab.lock import locked
+from sparkop.lab.present import mark
 from sparkop.lab.processes import (
     in_network,
     kill,
@@ -130,7 +131,7 @@ class Lab:
     @property
     def inside(self) -> str:
         """Value of SPARKOP_LAB_INSIDE for processes that enter the lab's network namespace."""
-        return f"{self.name}:{self.config.token}"
+        return mark(self.name, self.config.token)
 
 
 def up(name: str | None = None, config: LabConfig | None = None, say: Say = lambda _line: None) -> Lab:

@@ -51,6 +51,15 @@ def test_diff_imports_nothing_that_it_does_not_need() -> None:
     assert python(ALL_OF_DIFF) == "[]"
 
 
+def test_going_inside_a_lab_imports_nothing_that_makes_labs() -> None:
+    """Eleven modules, at every command on a lab."""
+    inside = "import sys, sparkop.lab.enter, sparkop.lab.overlay, sparkop.lab.present;"
+    assert (
+        python(inside + "print([n for n in sys.modules if n in ('sparkop.lab.lab', 'sparkop.lab.host')])")
+        == "[]"
+    )
+
+
 @pytest.mark.parametrize("command", ["diff", "apply"])
 def test_nodes_connect_before_the_rest_is_imported(command: str) -> None:
     """A connection takes as long as these imports: one after the other, a cold diff takes a third longer."""

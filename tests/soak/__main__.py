@@ -68,7 +68,7 @@ LONG = Trouble("wedge", "spark-1", seconds=300)
 def client_of(user: User) -> subprocess.Popen[str]:
     """A process inside the lab, so that this one stays outside as a user is."""
     return subprocess.Popen(
-        command_inside(user.lab, [sys.executable, "-m", "tests.soak.client"]),
+        command_inside(user.lab.name, [sys.executable, "-m", "tests.soak.client"]),
         cwd=ROOT,
         env=environment(user.lab.name),
         stdin=subprocess.DEVNULL,
