@@ -47,6 +47,8 @@ from .wire import maybe, read_text
 VERSION = 1
 TURN = 0.25
 """Seconds between two looks at a file that is waited for."""
+LEDGER_VERSION = 1
+"""As in node/transfer/ledger.py."""
 HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
@@ -189,7 +191,8 @@ class Probe:
             return {}
         path = os.path.join(os.path.expanduser(self.request["state"]), "ledger", "weights.json")
         try:
-            entries = read_json(path)["files"]
+            document = read_json(path)
+            entries = document["files"] if document["version"] == LEDGER_VERSION else {}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return entries if isinstance(entries, dict) else {}

@@ -75,7 +75,7 @@ def _read_or_say_what_goes_on(host: ReadableHost, state: str, name: str) -> Stat
         return read_status(host, state, name)
     except UnreachableError as error:
         error.remedy = error.remedy or (
-            "the transfer goes on by itself on the node: sparkop download --follow finds it again"
+            "a transfer goes on by itself while its node is up: sparkop download --follow finds it again"
         )
         raise
 

@@ -7,6 +7,7 @@ import random
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -63,6 +64,11 @@ def fetching(folder: Path, file: File) -> Callable[[], None]:
             assert target.read_bytes() == DATA, "a published file is whole"
             return
         staging = Staging(str(target), file, BLOCK)
+        with closing(staging):
+            fetch(staging)
+        assert sorted(path.name for path in folder.iterdir()) == ["x"]
+
+    def fetch(staging: Staging) -> None:
         staging.open()
         missing = staging.missing()
         held = {block.index for block in staging.blocks} - {block.index for block in missing}
@@ -77,8 +83,6 @@ def fetching(folder: Path, file: File) -> Callable[[], None]:
             staging.commit([block.index for block in missing[first : first + 2]])
         assert staging.hash_along(threading.Event()).matches()
         staging.publish()
-        staging.close()
-        assert sorted(path.name for path in folder.iterdir()) == ["x"]
 
     return work
 
@@ -122,13 +126,12 @@ def rebuilding(folder: Path, *, keep: bool = False) -> Callable[[], None]:
         if (folder / "x").exists():
             assert (folder / "x").read_bytes() == DATA
             return
-        staging = Staging(str(folder / "x"), file, BLOCK)
-        staging.open()
-        take_parts(staging, place, good, keep=keep, stop=threading.Event())
-        assert staging.missing() == []
-        assert staging.hash_along(threading.Event()).matches()
-        staging.publish()
-        staging.close()
+        with closing(Staging(str(folder / "x"), file, BLOCK)) as staging:
+            staging.open()
+            take_parts(staging, place, good, keep=keep, stop=threading.Event())
+            assert staging.missing() == []
+            assert staging.hash_along(threading.Event()).matches()
+            staging.publish()
 
     return work
 

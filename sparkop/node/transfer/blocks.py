@@ -7,6 +7,7 @@ garbled line does not count. After a crash a block is therefore either listed an
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -42,6 +43,21 @@ def read_list(path: str, header: bytes, count: int) -> Set[int]:
         return set()
     known = {_line(index)[:-1]: index for index in range(count)}
     return {known[line] for line in lines[1:-1] if line in known}
+
+
+def is_locked(path: str) -> bool:
+    """A transfer writes this staging file now."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 class Buffers:
@@ -103,9 +119,12 @@ class Staging:
         self._list_handle = -1
 
     def open(self) -> None:
-        """Take up what an earlier run left, or begin. Raises OSError."""
+        """Take up what an earlier run left, or begin. Raises OSError, TransferError when another works on it.
+
+        Two clusters may share a folder: only one transfer at a time writes a file.
+        """
         self.blocks = blocks_of(self.file, self._size)
-        self._handle = os.open(self.partial, os.O_RDWR | os.O_CREAT, 0o644)
+        self._handle = self._lock()
         status = os.fstat(self._handle)
         header = self._header(status.st_ino)
         found = set()
@@ -120,6 +139,25 @@ class Staging:
         self._list_handle = os.open(self.list, os.O_WRONLY | os.O_APPEND)
         self._written = set(found)
         self._durable = set(found)
+
+    def _lock(self) -> int:
+        """The open staging file, whose lock this process holds until it closes it."""
+        while True:
+            handle = os.open(self.partial, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(handle)
+                raise TransferError(
+                    "busy", "another transfer on this node fetches %s into the same folder" % self.file.path,
+                    "wait for it to end and run the same command again: what it has fetched is used",
+                ) from None  # fmt: skip
+            try:
+                if os.path.samestat(os.fstat(handle), os.stat(self.partial)):
+                    return handle
+            except FileNotFoundError:
+                pass
+            os.close(handle)  # the other one has just given it its name
 
     def durable(self, inode: int) -> Set[int]:
         """What is durable in the staging file with this inode, whoever works on it."""

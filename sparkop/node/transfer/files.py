@@ -35,6 +35,31 @@ class StoppedError(Exception):
     """The job was told to stop."""
 
 
+def as_transfer_error(error: OSError) -> TransferError:
+    """A failure of the node's own disk, in the user's words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TransferError(
+            "space", "the disk is full (%s)" % (error.filename or "while writing"),
+            "free space and start it again: everything that is here is kept and used",
+        )  # fmt: skip
+    if error.errno == errno.EROFS:
+        return read_only(str(error.filename or "the disk"))
+    if error.errno == errno.EIO:
+        return TransferError(
+            "place", "the disk does not give or take bytes (%s)" % error,
+            "look at dmesg on the node: the disk may be failing",
+        )  # fmt: skip
+    return TransferError("place", str(error), "see that the user of this node may write there")
+
+
+def read_only(path: str) -> TransferError:
+    """Nothing can be written there, whoever asks."""
+    return TransferError(
+        "place", "%s is on a file system that is mounted read-only" % path,
+        "mount it writable (dmesg on the node says whether an error made it read-only), or set weights.path",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Piece:
     """A file of the repository that makes up a wanted file, or a part of it."""
@@ -199,13 +224,3 @@ def part_of(path: str) -> Optional[str]:
     """The file that ``X.partNN`` is a part of; None for other names (``L05.part.safetensors`` is no part)."""
     match = _PART.fullmatch(path)
     return match.group(1) if match else None
-
-
-def as_transfer_error(error: OSError) -> TransferError:
-    """A failure of the node's own disk, in the user's words."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TransferError(
-            "space", "the disk is full (%s)" % (error.filename or "while writing"),
-            "free space and start it again: everything that is here is kept and used",
-        )  # fmt: skip
-    return TransferError("place", str(error), "see that the user of this node may write there")

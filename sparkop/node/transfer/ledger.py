@@ -11,6 +11,8 @@ from typing import Any, Dict, Iterator, Mapping, Optional
 
 from .files import File
 
+VERSION = 1
+"""Of the ledger's layout. What another sparkop wrote in another one proves nothing: it is hashed again."""
 _STAT = (
     ("device", "st_dev"),
     ("inode", "st_ino"),
@@ -66,13 +68,16 @@ class Ledger:
     def entry(self, path: str) -> Optional[Mapping[str, Any]]:
         """What was verified at this place, if its stat is still the same."""
         real = os.path.realpath(path)
-        entry = read_json(self._path).get("files", {}).get(real)
+        entry = self.snapshot().get(real)
         return entry if entry and _same(real, entry) else None
 
     def snapshot(self) -> Dict[str, Any]:
-        """All entries, unchecked."""
-        files = read_json(self._path).get("files", {})
-        return files if isinstance(files, dict) else {}
+        """All entries, unchecked; none of a ledger that is damaged or of another version."""
+        document = read_json(self._path)
+        files = document.get("files") if document.get("version") == VERSION else None
+        if not isinstance(files, dict):
+            return {}
+        return {path: entry for path, entry in files.items() if isinstance(entry, dict)}
 
     def record(self, path: str, status: os.stat_result, hashes: Mapping[str, str]) -> None:
         """The bytes at ``path`` have these hashes; ``status`` is its stat from before they were read."""
@@ -93,7 +98,7 @@ class Ledger:
             fcntl.flock(lock, fcntl.LOCK_EX)
             files = self.snapshot()
             yield files
-            write_whole(self._path, json.dumps({"version": 1, "files": files}).encode())
+            write_whole(self._path, json.dumps({"version": VERSION, "files": files}).encode())
 
 
 def agrees(path: str, entry: Optional[Mapping[str, Any]], file: File) -> bool:

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import IO, Any, Callable, Dict, Optional, Tuple
 
-from .files import TransferError, parse_file, parse_job
+from .files import TransferError, as_transfer_error, parse_file, parse_job
 from .hashing import release_file
 from .ledger import read_json, write_whole
 
@@ -43,7 +43,8 @@ def main() -> int:
         os.makedirs(os.path.join(state, "transfer"), exist_ok=True)
         request = json.loads(sys.stdin.buffer.read() or b"{}")
         answer = _COMMANDS[command](state, request)
-    except TransferError as error:
+    except (TransferError, OSError) as failure:
+        error = failure if isinstance(failure, TransferError) else as_transfer_error(failure)
         answer = {"error": {"kind": error.kind, "message": error.message, "remedy": error.remedy}}
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()

@@ -7,8 +7,8 @@ import re
 import stat
 from typing import Iterable, List, Mapping, Optional
 
-from .blocks import Staging
-from .files import File, Piece, TransferError
+from .blocks import Staging, is_locked
+from .files import File, Piece, TransferError, read_only
 from .ledger import sync_folder, write_whole
 
 _LEFTOVER = re.compile(r"\.sparkop-[0-9a-f]{20}\.(partial|blocks|copy)")
@@ -74,6 +74,8 @@ class Place:
                 raise TransferError("place", "%s is no folder" % folder, "move it away") from None
             except PermissionError as error:
                 raise _owned(error.filename or folder) from None
+            if os.statvfs(folder).f_flag & os.ST_RDONLY:
+                raise read_only(folder)
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise _owned(folder)
         for file in files:
@@ -107,10 +109,13 @@ class Place:
             write_whole(path, self.hub["commit"].encode())
 
     def tidy(self, files: Iterable[File]) -> None:
-        """Everything is in place: remove what unfinished runs have left, also those for another revision."""
+        """Everything is in place: remove what unfinished runs have left, also those for another revision.
+
+        What another transfer writes at this moment is left alone.
+        """
         for folder in {os.path.dirname(self.target(file)) for file in files}:
-            for name in os.listdir(folder):
-                if _LEFTOVER.fullmatch(name):
+            for name in sorted(os.listdir(folder)):
+                if _LEFTOVER.fullmatch(name) and not is_locked(_partial_of(os.path.join(folder, name))):
                     os.unlink(os.path.join(folder, name))
 
     def candidates(self, file: File, search: Iterable[str]) -> List[str]:
@@ -137,6 +142,11 @@ class Place:
         """Bytes and inodes that the user may still take; inodes -1 where they are not counted."""
         figures = os.statvfs(self.root)
         return figures.f_bavail * figures.f_frsize, figures.f_favail if figures.f_files else -1
+
+
+def _partial_of(path: str) -> str:
+    """The staging file that a leftover belongs to."""
+    return path.rpartition(".")[0] + ".partial"
 
 
 def _is_file(path: str, size: int) -> bool:
