@@ -55,14 +55,14 @@ def apply_spec(
         from sparkop.reconcile.converge import converge
         from sparkop.reconcile.ready_specs import remember_ready
         from sparkop.views.plan import ask_approval, show_left
-        from sparkop.views.progress import progress_listener
+        from sparkop.views.progress import logged_progress
         from sparkop.views.status import show_applied
 
         approve: Approve | None = None if yes else ask_approval
         _tell_left_behind(loaded.spec)
         with _memory_may_fail("later commands need the spec named"):
             _remember(loaded.spec, choice)
-        with progress_listener() as emit:
+        with logged_progress(loaded.spec.name) as emit:
             result = converge(
                 loaded.spec,
                 hosts,

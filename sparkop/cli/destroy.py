@@ -36,7 +36,7 @@ def command(
     from sparkop.reconcile.destroy import destroy
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.views.confirm import confirm
-    from sparkop.views.progress import progress_listener
+    from sparkop.views.progress import logged_progress
     from sparkop.views.status import show_destroyed
 
     loaded, _ = reach_spec(spec, overlays, sets)
@@ -46,7 +46,11 @@ def command(
     if not yes:
         what = "its checkpoint, " if weights else ""
         confirm(f"Remove {what}ranks, guards, images, key and history of cluster {name} on every node?")
-    with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
+    with (
+        stop_on_interrupt() as stop,
+        writable_nodes(loaded.spec) as hosts,
+        logged_progress(loaded.spec.name) as emit,
+    ):
         gone = destroy(loaded.spec, hosts, weights=weights is not None, emit=emit, stop=stop)
     show_destroyed(gone, output)
     return ExitCode.UNREACHABLE if gone.unknown else ExitCode.OK

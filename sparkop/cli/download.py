@@ -46,7 +46,7 @@ def command(
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
-    from sparkop.views.progress import progress_listener
+    from sparkop.views.progress import logged_progress
 
     if follow and cancel:
         raise UsageError("--follow and --cancel exclude each other")
@@ -56,7 +56,7 @@ def command(
     with (
         stop_on_interrupt() as stop,
         writable_nodes(loaded.spec) as hosts,
-        progress_listener() as emit,
+        logged_progress(loaded.spec.name) as emit,
     ):
         if cancel:
             _cancel(loaded.spec, hosts, emit)

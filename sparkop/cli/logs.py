@@ -1,4 +1,4 @@
-"""``sparkop logs``: the ranks' logs."""
+"""``sparkop logs``: the launcher's and the ranks' logs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ def command(
     lines: int,
     follow: bool,
 ) -> None:
-    """Show the last lines of every rank, masked: keys do not appear.
+    """Show the last lines of every rank, masked: keys do not appear. Before them the launcher's: what apply,
+    watch and stop told on this machine. Of a rank that is gone, the lines that its node has kept.
 
-    Exit codes: 0, 4 a node could not be read, 6 no container of that rank, 64 no such rank.
+    Exit codes: 0, 4 a node could not be read, 6 no log of that rank, 64 no such rank.
     """
+    from sparkop.reconcile.launcher import launcher_lines
     from sparkop.reconcile.logs import rank_logs
     from sparkop.reconcile.nodes import readable_nodes
-    from sparkop.views.logs import show_logs
+    from sparkop.views.logs import show_launcher, show_logs
 
     loaded, _ = reach_spec(spec, overlays, sets)
+    if rank is None:
+        show_launcher(launcher_lines(loaded.spec.name, lines))
     with readable_nodes(loaded.spec) as hosts:
         show_logs(rank_logs(loaded.spec, hosts, rank=rank, tail=lines, follow=follow))

@@ -29,13 +29,22 @@ def command(
     Each is PASS, FAIL, or not offered by this model. Changes nothing.
     Exit codes: 0 nothing failed, 4 the head could not be reached, 6 a check failed or nothing is served.
     """
+    from sparkop.engines.common import container_names
+    from sparkop.reconcile.logs import harmless_note
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.reconcile.served import reach_api
     from sparkop.serving.smoke import smoke
+    from sparkop.serving.token_zero import explain_text
     from sparkop.views.smoke import show_smoke
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
-        served = reach_api(loaded.spec, hosts[loaded.spec.head.name])
-        good = show_smoke(smoke(served.api, served.offer, deadline), output)
+        head = hosts[loaded.spec.head.name]
+        served = reach_api(loaded.spec, head)
+        good = show_smoke(
+            smoke(served.api, served.offer, deadline),
+            output,
+            explain=lambda text: explain_text(loaded.spec, text),
+            harmless=lambda: harmless_note(head, container_names(loaded.spec)[0]),
+        )
     return ExitCode.OK if good else ExitCode.FAILED

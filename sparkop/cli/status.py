@@ -20,20 +20,21 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     """
     import time
 
+    from sparkop.reconcile.logs import harmless_lines
     from sparkop.reconcile.measured import measure
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.reconcile.observe import observe
     from sparkop.reconcile.reconcile import reconcile
-    from sparkop.reconcile.status import status_of, with_measured
+    from sparkop.reconcile.status import status_of, with_measured, with_notes
     from sparkop.views.errors import show_note
     from sparkop.views.status import show_status
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts, emit=show_note)
-        measured = measure(reading, hosts)
+        measured, notes = measure(reading, hosts), harmless_lines(reading, hosts)
     status = status_of(reading, reconcile(reading.desired, reading.observed, reading.history, time.time()))
-    status = with_measured(status, measured)
+    status = with_notes(with_measured(status, measured), notes)
     show_status(status, output)
     codes = {"ok": ExitCode.OK, "stopped": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}
     return codes.get(status.state, ExitCode.FAILED)

@@ -27,13 +27,17 @@ def command(
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.stop import stop_serving
     from sparkop.views.confirm import confirm
-    from sparkop.views.progress import progress_listener
+    from sparkop.views.progress import logged_progress
     from sparkop.views.status import show_stopped
 
     loaded, _ = reach_spec(spec, overlays, sets)
     if not yes:
         confirm(f"Stop serving {', '.join(loaded.spec.api.served_names)} on cluster {loaded.spec.name}?")
-    with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts, progress_listener() as emit:
+    with (
+        stop_on_interrupt() as stop,
+        writable_nodes(loaded.spec) as hosts,
+        logged_progress(loaded.spec.name) as emit,
+    ):
         stopped = stop_serving(loaded.spec, hosts, emit=emit, stop=stop)
     show_stopped(stopped, output)
     return ExitCode.UNREACHABLE if stopped.unknown else ExitCode.OK

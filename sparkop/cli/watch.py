@@ -57,11 +57,11 @@ def command(
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.restrain import Asked, By
-    from sparkop.views.watch import watch_events
+    from sparkop.views.watch import logged, watch_events
 
-    say = watch_events(output)
     asked = Asked(By.WATCH, _pauses(pauses))
     loaded, choice = reach_spec(spec, overlays, sets)
+    say = logged(watch_events(output), loaded.spec.name)
     refuse_unsafe(loaded)
     with stop_on_interrupt() as stop:
         if once or dry_run:

@@ -378,6 +378,17 @@ class Port:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Follower:
+    """The process that keeps a rank's log in a file."""
+
+    container: str | None = None
+    """Id of the container that it follows; None when there never was one."""
+    alive: bool = False
+    unreadable: str | None = None
+    """Why the engine gives no logs of this container."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """One node, observed."""
 
@@ -392,6 +403,7 @@ class Document:
     files: Mapping[str, File | None] | None = None
     state: Mapping[str, Any] | None = None
     """The JSON files of the state folder by name (``lease.json``); empty when the folder is absent."""
+    follower: Follower | None = None
     docker: Docker | None = None
     units: tuple[Unit, ...] | None = None
     """Asked for only by ``units: true``."""

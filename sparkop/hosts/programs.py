@@ -69,7 +69,7 @@ def probe_program() -> Program:
 
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
-    return program("wire", "lease", "units", "unit_act", "act")
+    return program("wire", "lease", "units", "unit_act", "follow", "act")
 
 
 def relay_program() -> Program:

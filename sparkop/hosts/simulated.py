@@ -107,6 +107,7 @@ class SimulatedHost:
             "intent.write": self._intent_write,
             "history.append": self._history_append,
             "container.logs.keep": self._logs_keep,
+            "container.logs.follow": self._logs_follow,
             "image.remove": self._image_remove,
             "unit.start": self._unit_start,
             "unit.remove": self._unit_remove,
@@ -286,6 +287,16 @@ class SimulatedHost:
         if status:
             self._put(self.node.path("image.json", state), json.dumps(status).encode(), 0o644)
         return {"exit": 0, "output": json.dumps(answer), "said": ""}
+
+    def _logs_follow(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        container = self.node.containers.get(arguments["name"])
+        if container is None:
+            raise BlockedError(f"there is no container {arguments['name']}", node=self.name)
+        record = {"version": 1, "container": container.id, "file": arguments["file"]}
+        content = json.dumps(record).encode() + b"\n"
+        changed = self._put(self.node.path("logs.json", state), content, 0o644) or self.node.follower_killed
+        self.node.follower_killed = False
+        return {"changed": changed}
 
     def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
         return {"changed": self.node.images.pop(arguments["reference"], None) is not None}

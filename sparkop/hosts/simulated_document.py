@@ -40,6 +40,8 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
         ]
     if state:
         sections["state"] = _state(node, node.path(state))
+        if request.get("follower"):
+            sections["follower"] = _follower(node, node.path(state))
     if request.get("weights"):
         sections["weights"] = _weights(node, request["weights"])
     if request.get("lost_gpus"):
@@ -133,6 +135,15 @@ def _json(node: SimulatedNode, path: str) -> Any:
         return node.document_of(path)
     except ValueError:
         return None
+
+
+def _follower(node: SimulatedNode, folder: str) -> dict[str, Any]:
+    """It lives as long as its container runs, unless a test kills it."""
+    found = node.document_of(posixpath.join(folder, "logs.json")) or {}
+    container = found.get("container")
+    runs = any(each.id == container and each.running for each in node.containers.values())
+    alive = runs and not node.follower_killed
+    return {"container": container, "alive": alive, "unreadable": found.get("unreadable")}
 
 
 def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:

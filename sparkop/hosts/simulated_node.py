@@ -144,6 +144,8 @@ class SimulatedNode:
     """Sections, or ``section:item``, that can't be read."""
     events: list[dict[str, Any]] = field(default_factory=list)
     created: int = 0
+    follower_killed: bool = False
+    """The process that keeps the rank's log is gone."""
 
     def __post_init__(self) -> None:
         self.fabric = self.fabric or healthy_fabric(self.index)

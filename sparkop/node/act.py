@@ -9,9 +9,9 @@ The answer is framed as the probe's: ``{"nonce", "result": {...}}``, or ``{"nonc
 "message"}}`` with a kind of ``lease`` (the fence is stale: nothing was done), ``docker``, ``os``,
 ``arguments`` or ``internal``.
 
-====================  ===============================================================================
+====================== =============================================================================
 action                arguments (and result)
-====================  ===============================================================================
+====================== =============================================================================
 lease.acquire         ``expected`` (what the contender saw, or null), ``info``, ``force`` (``lease``)
 lease.renew           (``lease``)
 lease.release         (``lease``)
@@ -35,12 +35,14 @@ directory.prune       ``path``, ``keep``, ``most`` bytes: of its folders ``name-
 container.logs.keep   ``name``, ``path``, ``tail`` lines, ``most`` bytes: the end of the log, owner-only; what
                       the second group of one of ``masks`` (pairs of a pattern and whether case matters)
                       matches is covered by ``mask`` unless it is one of ``harmless`` (``bytes``)
+container.logs.follow ``name``, ``file``, and masks as above: kept from now on, by a process of its own
+                      (``changed``, and ``unreadable`` where the engine gives no logs back)
 image.remove          ``reference`` (``changed``)
 unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
 unit.remove           ``name``, ``grace`` in seconds (``changed``)
 program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` on stdin,
                       ``seconds``: runs to its end, not under the lock (``exit``, ``output``, ``said``)
-====================  ===============================================================================
+====================== =============================================================================
 
 Paths are absolute, start with ``~``, or are relative to the state folder.
 """
@@ -60,7 +62,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Callable, Iterator
 from urllib.parse import quote
 
-from . import lease, unit_act, wire
+from . import follow, lease, unit_act, wire
 
 VERSION = 1
 MOST_LOG = 64 << 20
@@ -99,6 +101,7 @@ class Act:
             "container.run": self.container_run,
             "container.kill": self.container_kill,
             "container.logs.keep": self.container_logs_keep,
+            "container.logs.follow": self.container_logs_follow,
             "image.remove": self.image_remove,
         }
         if self.action == "container.remove":  # waits between its steps, without the lock
@@ -373,6 +376,15 @@ class Act:
         text = masked(text[-int(self.arguments.get("most", MOST_LOG)) :], self.arguments)
         put(self.path(), text, 0o600)
         return {"bytes": len(text)}
+
+    def container_logs_follow(self) -> dict[str, Any]:
+        found = self.container()
+        if found is None:
+            raise wire.EngineError(404, "there is no container %s" % self.argument("name"))
+        wanted = self.arguments
+        return follow.start(
+            self.folder, self.engine, found, str(self.argument("file")), lambda part: masked(part, wanted)
+        )
 
     def image_remove(self) -> dict[str, Any]:
         reference = str(self.argument("reference"))

@@ -18,6 +18,7 @@ Request (all but ``nonce`` may be left out)::
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
      "lost_gpus": {"containers": ["name"], "always": false},    # what NVML says in them: node/gpus.py
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes
+     "follower": false,            # who keeps the rank's log: node/follow.py
      "health": false,              # settings and processes that doctor looks at: node/health.py
      "units": false,               # our programs that run without a container: node/units.py
      "libraries": ["path"],        # SHA-256 and NCCL version of large files: a second each
@@ -54,7 +55,7 @@ LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
-    "changed",
+    *("changed", "follower"),
 }
 """Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -81,6 +82,7 @@ class Probe:
             "files": lambda: self.each("files", lambda path: file_fact(self.path(path))),
             "contents": lambda: self.each("contents", lambda path: contents(self.path(path))),
             "state": self.state,
+            "follower": self.follower,
             "weights": self.weights,
             "headers": lambda: headers.read(self.path(self.request["headers"])),
             "ports": lambda: network.ports(self.asked("ports")),
@@ -179,6 +181,18 @@ class Probe:
                 except Exception as error:
                     self.errors["state:%s" % name] = wire.describe(error)
         return found
+
+    def follower(self) -> dict[str, Any]:
+        """Who keeps the log of which container (node/follow.py), and whether that process lives."""
+        try:
+            found = read_json(os.path.join(os.path.expanduser(self.request["state"]), "logs.json"))
+        except FileNotFoundError:
+            found = {}
+        return {
+            "container": found.get("container"),
+            "alive": units.state_of(units.identity_of(found)) != "exited",
+            "unreadable": found.get("unreadable"),
+        }
 
     def weights(self) -> dict[str, Any]:
         if self.request.get("deep"):

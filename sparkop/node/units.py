@@ -58,10 +58,23 @@ def unit(folder: str, name: str) -> dict[str, Any]:
 def identity(folder: str, name: str) -> dict[str, Any] | None:
     """What the program has written about itself; None when it has not, or nothing that makes sense."""
     try:
-        found = json.loads(wire.read_text(os.path.join(folder, name + ".pid")))
-        return {"pid": int(found["pid"]), "started": int(found["started"]), "boot": str(found["boot"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        return identity_of(json.loads(wire.read_text(os.path.join(folder, name + ".pid"))))
+    except (OSError, ValueError):
         return None
+
+
+def identity_of(found: Any) -> dict[str, Any] | None:
+    """The process that a record names; None when it names none."""
+    try:
+        return {"pid": int(found["pid"]), "started": int(found["started"]), "boot": str(found["boot"])}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def process(pid: int) -> dict[str, Any]:
+    """What names a process of this boot. Raises OSError when there is none."""
+    fields = wire.read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    return {"pid": pid, "started": int(fields[19]), "boot": wire.maybe(BOOT_ID) or ""}
 
 
 def state_of(own: dict[str, Any] | None) -> str:

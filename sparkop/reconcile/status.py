@@ -26,6 +26,7 @@ from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import same
 from sparkop.resources.trip import Story, advice_for, story_in
+from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
 
@@ -123,6 +124,11 @@ class Status:
     """The engine's own figures beside the budget's, where they were asked for."""
     speeds: Speeds | None = None
     """What ``sparkop bench`` measured last."""
+    endpoint_cause: str = ""
+    """Why answers are no answers, where that is likely; ``endpoint_remedy``: what to do."""
+    endpoint_remedy: str = ""
+    notes: tuple[str, ...] = ()
+    """What looks like a fault in the logs, and is none."""
 
 
 def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
@@ -130,6 +136,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     desired, observed = reading.desired, reading.observed
     spec = desired.spec
     head = desired.nodes.get(desired.head)
+    explained = explain(spec, observed.endpoint)
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     state = _state(reading, plan)
     told = _without_the_stop(plan) if state == "stopped" else plan
@@ -148,6 +155,8 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
+        endpoint_cause=explained.cause if explained else "",
+        endpoint_remedy=explained.remedy if explained else "",
     )
 
 
@@ -187,6 +196,11 @@ def with_measured(status: Status, measured: tuple[Measured, ...]) -> Status:
     """The status with the engine's own figures, and a warning for each that is not the budget's."""
     off = tuple(f"{each.node}: {each.off}" for each in measured if each.off)
     return replace(status, measured=measured, warnings=(*status.warnings, *off))
+
+
+def with_notes(status: Status, notes: tuple[str, ...]) -> Status:
+    """The status with what a reader of the logs would take for a fault."""
+    return replace(status, notes=notes)
 
 
 def _address(desired: Desired) -> str:

@@ -28,6 +28,7 @@ from sparkop.resources.incident import keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
+from sparkop.resources.rank_logs import follow_or_tell
 from sparkop.resources.weights_job import release_pages
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -257,6 +258,7 @@ def _start(operation: Operation, context: Context) -> None:
         ensure_directory(context, operation.node, path)
     release_pages(context, operation.node)
     context.host(operation.node).containers.run(container, context.fence(operation.node))
+    follow_or_tell(context, operation.node, container.name, rank.rank)
 
 
 def _own_folders(container: ContainerSpec, state: str, home: str) -> list[str]:

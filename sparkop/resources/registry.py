@@ -15,6 +15,7 @@ from sparkop.resources.intent import HumanIntent
 from sparkop.resources.memguard import MemoryGuard
 from sparkop.resources.preconditions import PRECONDITIONS
 from sparkop.resources.rank import Ranks
+from sparkop.resources.rank_logs import RankLogs
 from sparkop.resources.state import StateFiles
 from sparkop.resources.trip import GuardTrip
 from sparkop.resources.weights import WeightFiles
@@ -31,6 +32,7 @@ RESOURCES: tuple[Resource, ...] = (
     GuardTrip(),
     HumanIntent(),
     Ranks(),
+    RankLogs(),
     Endpoint(),
     Clients(),
 )
@@ -52,6 +54,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "memguard": ("prerequisites", "state", "image", "foreign"),
     "trip": ("state",),
     "intent": ("state",),
+    "logs": ("state",),
     "clients": (),
 }
 """Kind -> kinds that must be right before it, on the same node. Ranks and endpoint stand on everything, on

@@ -68,6 +68,8 @@ class Check:
     seconds: float = 0.0
     asked: str = ""
     answered: str = ""
+    loop: str = ""
+    """What was repeated, when the answer went round in circles."""
 
 
 def smoke(api: Api, offer: Offer, deadline: float = 180.0) -> Iterator[Check]:
@@ -221,5 +223,7 @@ def _cause(answer: Answer) -> str:
 
 def _check(name: str, answer: Answer, problem: str, asked: str, good: str) -> Check:
     if problem:
-        return Check(name, Verdict.FAIL, problem, round(answer.seconds, 3), asked, answer.told)
+        return Check(
+            name, Verdict.FAIL, problem, round(answer.seconds, 3), asked, answer.told, answer.loop or ""
+        )
     return Check(name, Verdict.PASS, good, round(answer.seconds, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
@@ -20,10 +20,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 from rich.text import Text
 
+from sparkop.errors import SparkopError
+from sparkop.reconcile.launcher import LauncherLog
 from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
 from sparkop.views.console import talk
+from sparkop.views.errors import error_lines
 
 BAR = 16
 """Width of a bar."""
@@ -65,6 +68,18 @@ class _Bar(ProgressColumn):
         return ProgressBar(total=total, completed=done, width=BAR) if total else ""
 
 
+@contextmanager
+def logged_progress(cluster: str) -> Iterator[Listener]:
+    """The same; the lines that stay go into the launcher's log too, and so does a failure."""
+    log = LauncherLog(cluster)
+    try:
+        with progress_listener() as emit:
+            yield _kept(emit, log.write)
+    except SparkopError as error:
+        log.write("\n".join(line.plain for line in error_lines(error)))
+        raise
+
+
 def outcome_line(event: Event) -> Text | None:
     """The line that stays for an event; None for one that leaves no line."""
     match event.phase:
@@ -85,6 +100,19 @@ def outcome_line(event: Event) -> Text | None:
 def _took(event: Event) -> str:
     size = f"{human_bytes(event.total_bytes)} in " if event.total_bytes else ""
     return f"{size}{precise_seconds(event.seconds)}"
+
+
+def _kept(emit: Listener, write: Callable[[str], None]) -> Listener:
+    """Tell ``emit``, and write down the lines that stay, and what was begun."""
+
+    def both(event: Event) -> None:
+        emit(event)
+        if event.phase is Phase.STARTED and event.operation:
+            write(f"… {title(event.operation)}")
+        elif line := outcome_line(event):
+            write(line.plain)
+
+    return both
 
 
 class _Plain:

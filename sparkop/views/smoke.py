@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rich.text import Text
 
 from sparkop.serving.smoke import Check, Verdict, passed
+from sparkop.serving.token_zero import Explained
 from sparkop.views.console import out, print_json
 from sparkop.views.documents import document
 
@@ -14,16 +15,32 @@ _STYLE = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_OFFERED: 
 _WIDTH = 20
 
 
-def show_smoke(checks: Iterable[Check], output: str = "text") -> bool:
-    """Print each check as it comes; whether all that is offered passed."""
-    found = []
+def show_smoke(
+    checks: Iterable[Check],
+    output: str = "text",
+    explain: Callable[[str], Explained] | None = None,
+    harmless: Callable[[], str] = str,
+) -> bool:
+    """Print each check as it comes; whether all that is offered passed.
+
+    ``explain`` is asked why an answer went round in circles, ``harmless`` then, what in the log is not why.
+    """
+    found: list[Check] = []
     for check in checks:
         found.append(check)
         if output == "text":
             for line in _lines(check):
                 out().print(line)
+    loop = next((check.loop for check in found if check.loop), None)
+    explained = explain(loop * 2) if explain and loop else None
+    note = harmless() if explained else ""
     if output == "json":
-        print_json({"passed": passed(found), "checks": document(found)})
+        more = {"explained": document(explained), "note": note} if explained else {}
+        print_json({"passed": passed(found), "checks": document(found), **more})
+    elif explained:
+        out().print(Text.assemble(("likely cause: ", "yellow"), explained.cause))
+        out().print(Text.assemble(("do: ", "green"), explained.remedy))
+        out().print(Text(note, style="dim"), end="\n" if note else "")
     return passed(found)
 
 

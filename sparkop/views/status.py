@@ -49,6 +49,8 @@ def show_status(status: Status, output: str = "text") -> None:
         console.print(line)
     for warning in status.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))
+    for note in status.notes:
+        console.print(Text(note, style="dim"))
 
 
 def watch_lines(status: Status) -> list[Text]:
@@ -78,6 +80,10 @@ def _headline(status: Status) -> Text:
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
+    if status.endpoint_cause:
+        line.append(
+            f"\n  likely cause: {status.endpoint_cause}\n  do: {status.endpoint_remedy}", style="yellow"
+        )
     line.append(f"\n{status.url}  model {', '.join(status.models)}")
     if status.key_path:
         line.append(f"  key {status.key_path}")

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sparkop.plain import plain
+from sparkop.reconcile.launcher import LauncherLog
 from sparkop.resources.masking import mask
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ def watch_events(output: str = "text") -> Say:
         logger.info(event, **{name: value for name, value in fields.items() if value is not None})
 
     return say
+
+
+def logged(say: Say, cluster: str) -> Say:
+    """The same, and each event is a line of the launcher's log."""
+    log = LauncherLog(cluster)
+
+    def both(event: str, **fields: Any) -> None:
+        say(event, **fields)
+        told = (f"{name}={value}" for name, value in fields.items() if value is not None)
+        log.write(" ".join(" ".join(("watch:", event, *told)).split()))
+
+    return both
 
 
 def _masked(_logger: Any, _name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -69,6 +69,35 @@ def test_from_nothing_to_tokens_by_an_image_that_both_hosts_built(recipe: User) 
     assert ids(recipe) == ran, "the same files give the same image: nobody is stopped"
     recipe.sparkop("diff", *SPEC, check=0)
 
+    logs_outlive_their_containers(recipe)
+
+
+def logs_outlive_their_containers(user: User) -> None:
+    """B14, B15, B17: owner-only on their nodes, mended without a restart, readable after a stop, and no
+    follower is left. TileLang's warning is told as what it is."""
+    state = "/root/.sparkop/qwen38-flash-next"
+    for rank, host in enumerate(HOSTS):
+        log = f"{state}/logs/rank-{rank}.log"
+        assert user.lab.host(host).exec(["stat", "-c", "%a", log]).stdout.split() == ["600"]
+    status = user.sparkop("status", *SPEC, check=0).out
+    assert "harmless: TileLang" in status
+    assert "likely cause" not in status
+
+    ran = ids(user)
+    record = json.loads(user.lab.host("spark-2").exec(["cat", f"{state}/logs.json"]).stdout)
+    user.lab.host("spark-2").exec(["kill", "-KILL", str(record["pid"])])
+    assert planned(user) == [("start", "logs", "spark-2")]
+    user.sparkop("apply", *SPEC, check=0)
+    assert ids(user) == ran
+
+    user.sparkop("stop", *SPEC, "--yes", check=0)
+    told = user.sparkop("logs", *SPEC, "-n", "50", check=0)
+    assert "ready to roll" in told.out
+    assert "r1 | " in told.out
+    assert "launcher | " in told.out
+    for host in HOSTS:
+        assert "sparkop-logs" not in user.lab.host(host).exec(["ps", "-A", "-o", "comm"]).stdout
+
 
 def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> None:
     """The image's tag stays; what runs is its content."""

@@ -60,6 +60,13 @@ def run(name: str, arguments: list[str]) -> int:
         return 1
 
 
+def tilelang_warning() -> None:
+    """As TileLang prints it when it compiles the indexer: on every group of this model, good or bad."""
+    print(
+        "Data race detected: `Logits(bx, position)` is written by multiple threads in loop (token,), Example:"
+    )
+
+
 class Rank:
     """What one rank needs to know of its command line, whichever engine's it is."""
 
@@ -164,6 +171,7 @@ class SglangRank(Rank):
             os._exit(0)
 
         signal.signal(signal.SIGTERM, end)
+        tilelang_warning()
         log("The server is fired up and ready to roll!")
         server.serve_forever()
         return 0
