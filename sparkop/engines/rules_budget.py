@@ -91,7 +91,7 @@ def _pool(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if found is None or found.pool is None or not found.pool.context:
         return
     wanted, pool = asked(spec), found.pool
-    if pool.tokens < pool.context:
+    if pool.tokens < pool.context and not wanted.context_follows:
         by_size = wanted.kv_bytes is not None or wanted.kv_tokens is not None
         yield Breach(
             wanted.paths["kv" if by_size else "fraction"],
@@ -133,6 +133,17 @@ def _context(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
         )
 
 
+def _heads(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
+    wanted = asked(spec)
+    if found is None or wanted.shards % len(spec.nodes):  # rule engine.shards
+        return
+    for heads in found.heads:
+        if not heads.fit(wanted.shards):
+            path = wanted.paths["shards"] if spec.engine.tensor_parallel else ("nodes",)
+            yield Breach(path, f"{heads.count} {heads.what} of the model for {wanted.shards} shards")
+            return
+
+
 def rules(made: Budget | None = None) -> tuple[Rule, ...]:
     """The rules on a budget: ``made``, or for each spec the one by the shipped numbers."""
 
@@ -148,6 +159,14 @@ def rules(made: Budget | None = None) -> tuple[Rule, ...]:
             f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
             "(sparkop budget shows what fits)",
             on(_chunk),
+        ),
+        Rule(
+            "engine.heads",
+            "models with a budget",
+            "each shard holds the same number of heads, and both engines end where that can't be",
+            "vLLM 0.33 config/model.py; SGLang 0.5.23 layers; the checkpoint's configuration",
+            "a number of nodes, or engine.tensorParallel, that divides them",
+            on(_heads),
         ),
         Rule(
             "budget.memory",

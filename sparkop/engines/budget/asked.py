@@ -48,6 +48,8 @@ class Asked:
     gpu: bool
     paths: dict[str, Path]
     """Where each of them stands in the spec."""
+    context_follows: bool = False
+    """vLLM takes as long a context as its cache holds, at most the model's; ``context`` is None."""
 
 
 def asked(spec: ClusterSpec) -> Asked:
@@ -98,13 +100,14 @@ def _amount(text: str) -> float | None:
 def _vllm(spec: ClusterSpec, engine: VllmEngine) -> Asked:
     read = _Reader(spec, vllm.ALIASES)
     memory, cache = spec.memory, engine.kv_cache
+    context, follows = _vllm_context(read, engine)
     return Asked(
         engine="vllm",
         shards=read.whole(
             "shards", "--tensor-parallel-size", derived.tensor_parallel(spec), "engine", "tensorParallel"
         )
         or 1,
-        context=read.whole("context", "--max-model-len", engine.context, "engine", "context"),
+        context=context,
         requests=read.whole("requests", "--max-num-seqs", engine.max_sequences, "engine", "maxSequences"),
         chunk=read.whole(
             "chunk", "--max-num-batched-tokens", engine.max_batched_tokens, "engine", "maxBatchedTokens"
@@ -133,7 +136,19 @@ def _vllm(spec: ClusterSpec, engine: VllmEngine) -> Asked:
         exl3=engine.exl3 is not None,
         gpu=engine.container.gpus,
         paths=read.paths,
+        context_follows=follows,
     )
+
+
+def _vllm_context(read: _Reader, engine: VllmEngine) -> tuple[int | None, bool]:
+    """Tokens, and whether vLLM finds them itself: it takes -1 and auto for what its cache holds."""
+    flag = "--max-model-len"
+    field = read.whole("context", flag, engine.context, "engine", "context")
+    given = values_of(flag, read.words, read.aliases)
+    if given and given[-1].lower() in ("-1", "auto"):
+        read.paths["context"] = EXTRA
+        return None, True
+    return field, False
 
 
 def _sglang_chunk(read: _Reader, engine: SglangEngine) -> int | None:

@@ -61,6 +61,7 @@ def budget(
         weighed=_weighed(smallest),
         quotes=checkpoint.quotes,
         unknown=(*checkpoint.unknown, *_unknown(checkpoint, wanted, smallest)),
+        heads=checkpoint.shape.heads,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sparkop.engines.budget.heads import Heads
+
 
 class Basis(StrEnum):
     """How far a figure may be trusted."""
@@ -170,6 +172,8 @@ class Budget:
     quotes: tuple[Quote, ...]
     unknown: tuple[str, ...]
     """What it can't know, one sentence each."""
+    heads: tuple[Heads, ...] = ()
+    """Of the model; each kind is divided over the shards."""
 
     @property
     def safe(self) -> bool:

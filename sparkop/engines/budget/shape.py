@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from sparkop.engines.budget.formats import BF16, FP4_16, FP4_32, FP8, FP8_32, Format, named
+from sparkop.engines.budget.heads import Heads, heads_of
 from sparkop.engines.budget.lines import Part
 
 LARGEST = 1 << 60
@@ -110,6 +111,7 @@ class Shape:
     weights: tuple[Weights, ...] = ()
     indexer: bool = False
     """Prefill computes fp32 logits of every token of the piece against the whole history (QSA)."""
+    heads: tuple[Heads, ...] = ()
 
 
 def shape_of(config: Mapping[str, Any], expert_format: str | None = None) -> Shape:
@@ -120,7 +122,7 @@ def shape_of(config: Mapping[str, Any], expert_format: str | None = None) -> Sha
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, Mapping) else config
     try:
-        shape = _reader(inner)(inner, expert_format)
+        shape = replace(_reader(inner)(inner, expert_format), heads=heads_of(inner))
         _check(shape)
     except KeyError as missing:
         raise ValueError(f"the configuration has no {missing.args[0]}") from None

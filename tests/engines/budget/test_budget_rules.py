@@ -186,3 +186,41 @@ def test_fit_is_not_fooled_by_extra_arguments() -> None:
 def test_fit_needs_a_model_that_is_known() -> None:
     with pytest.raises(SpecError, match="has no budget"):
         fit(spec(RECIPE_A, {"weights.repository": "somebody/else"}), "context")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "nodes", "changes", "words"),
+    [
+        (RECIPE_A, 3, {}, "64 attention heads of the model for 3 shards"),
+        (RECIPE_B, 5, {}, "24 attention heads of the model for 5 shards"),
+        (RECIPE_B, 3, {}, "16 key heads of its linear attention of the model for 3 shards"),
+        (RECIPE_B, 2, {"engine.tensorParallel": 6}, "16 key heads of its linear attention"),
+    ],
+)
+def test_heads_that_can_not_be_divided_are_refused(
+    recipe: str, nodes: int, changes: dict[str, Any], words: str
+) -> None:
+    """Both engines end there, after minutes, with words that name no node and no setting."""
+    (finding,) = [
+        each for each in check(spec(recipe, changes, nodes=nodes)) if each.rule.id == "engine.heads"
+    ]
+    assert finding.refuses
+    assert words in finding.message
+    assert finding.path == (("engine", "tensorParallel") if changes else ("nodes",))
+
+
+@pytest.mark.parametrize(("recipe", "nodes"), [(RECIPE_A, 4), (RECIPE_B, 4), (RECIPE_B, 8), (RECIPE_A, 8)])
+def test_heads_that_divide_are_no_matter(recipe: str, nodes: int) -> None:
+    """2 key/value heads on 4 or 8 shards are kept by several: no fault."""
+    assert not [each for each in check(spec(recipe, nodes=nodes)) if each.rule.id == "engine.heads"]
+
+
+@pytest.mark.parametrize("value", ["-1", "auto", "AUTO"])
+def test_a_context_that_vllm_finds_itself_is_never_too_long(value: str) -> None:
+    """--max-model-len -1 takes what the cache holds: "300 MB hold no whole context" would be wrong."""
+    changes = {"memory.kvCache": "300MB", "engine.extraArgs": ["--max-model-len", value]}
+    assert "budget.pool" not in {each.rule.id for each in check(spec(RECIPE_A, changes))}
+    made = budget(spec(RECIPE_A, changes))
+    assert made is not None
+    assert made.pool is not None
+    assert made.pool.tokens > 0
