@@ -46,6 +46,11 @@ def secret_variables(spec: ClusterSpec) -> list[str]:
     return [name for name, value in given if names_secret(name, value) or holds_secret(value)]
 
 
+def is_open(spec: ClusterSpec) -> bool:
+    """Whether whoever reaches the API's port may use the model: without one no engine asks."""
+    return not has_key(spec) and spec.api.bind not in ("127.0.0.1", "localhost", "::1")
+
+
 def has_key(spec: ClusterSpec) -> bool:
     """Whether clients need a key."""
     return spec.api.key != "none"

@@ -29,7 +29,7 @@ def _second_config(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
 
 
 def _exposed(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
-    if not common.has_key(spec) and spec.api.bind not in ("127.0.0.1", "localhost", "::1"):
+    if common.is_open(spec):
         yield Breach(("api", "key"), f"the API listens on {spec.api.bind} without a key")
 
 

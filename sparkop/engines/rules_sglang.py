@@ -72,7 +72,8 @@ def _dummy_weights(asked: Asked) -> Iterator[Breach]:
 def _table_on_gpu(asked: Asked) -> Iterator[Breach]:
     if asked.engine.ple_offload is False:
         yield Breach(("engine", "pleOffload"), "pleOffload is false")
-    if any(word.replace("_", "-").startswith("--no-ple-offload") for word in asked.words):
+    given = (word.partition("=")[0].replace("_", "-") for word in asked.words)
+    if any(len(word) > len("--no-") and "--no-ple-offload-embedding".startswith(word) for word in given):
         yield Breach(EXTRA, "--no-ple-offload-embedding")
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+SHORTEST = 4
+"""Characters that a beginning must have more than to be taken for a flag."""
 KEY_FLAGS = ("--api-key", "--admin-api-key", "--hf-token")
 """Flags whose value is a secret."""
 
@@ -109,7 +111,10 @@ def secrets_in(arguments: Iterable[str]) -> list[str]:
 
 
 def values_of(name: str, arguments: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
-    """The values of the last appearance of the flag ``name``; empty when it is not there or has none."""
+    """The values of the last appearance of the flag ``name``; empty when it is not there or has none.
+
+    Both engines take a beginning of a flag for the flag (and end where it could be another one's too).
+    """
     values: list[str] = []
     inside = False
     for word in arguments:
@@ -117,7 +122,7 @@ def values_of(name: str, arguments: Sequence[str], aliases: Mapping[str, str]) -
         if not found:
             values += [word] if inside else []
             continue
-        inside = found == [name]
+        inside = found[0] == name or (len(found[0]) > SHORTEST and name.startswith(found[0]))
         if inside:
             values = word.split("=", 1)[1:]
     return values

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sparkop.engines.common import has_key
+from sparkop.engines.common import has_key, is_open
 from sparkop.engines.paths import expand, key_path
 from sparkop.hosts.document import Document, Unit
 from sparkop.reconcile.history import entries_in
@@ -127,6 +127,8 @@ class Status:
     endpoint_cause: str = ""
     """Why answers are no answers, where that is likely; ``endpoint_remedy``: what to do."""
     endpoint_remedy: str = ""
+    open: bool = False
+    """The API has no key and listens to more than its own machine (row B16)."""
     notes: tuple[str, ...] = ()
     """What looks like a fault in the logs, and is none."""
 
@@ -155,6 +157,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
+        open=is_open(spec),
         endpoint_cause=explained.cause if explained else "",
         endpoint_remedy=explained.remedy if explained else "",
     )

@@ -21,6 +21,7 @@ from sparkop.views.documents import document
 from sparkop.views.quantities import sparkline
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
+OPEN = "no key: whoever reaches this port may use the model. `api.key: generate` in the spec makes one"
 _SIGN = {"ok": "✓", "differs": "≠", "unknown": "?"}
 
 
@@ -87,6 +88,8 @@ def _headline(status: Status) -> Text:
     line.append(f"\n{status.url}  model {', '.join(status.models)}")
     if status.key_path:
         line.append(f"  key {status.key_path}")
+    if status.open:
+        line.append(f"\n{OPEN}", style="yellow")
     if status.stopped_by_human:
         line.append(f"\n{_stop(status)}", style="yellow")
     return line
@@ -211,6 +214,8 @@ def show_applied(result: Converged, output: str = "text") -> None:
     console.print(f"model  {', '.join(status.models)}")
     if status.key_path:
         console.print(f"key    {status.key_path}")
+    if status.open:
+        talk().print(Text(OPEN, style="yellow"))
 
 
 def show_stopped(stopped: Stopped, output: str = "text") -> None:

@@ -15,6 +15,8 @@ from tests.engines.specs import RECIPE_A, RECIPE_B, SPECS, facts_of, spec
 REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
     ("sglang.load-format-dummy", {"engine.extraArgs": ["--load-format", "dummy"]}, "150 GB"),
     ("sglang.load-format-dummy", {"engine.extraArgs": ["--load_format=dummy"]}, "150 GB"),
+    ("sglang.load-format-dummy", {"engine.extraArgs": ["--load-f", "dummy"]}, "150 GB"),
+    ("sglang.ple-on-gpu", {"engine.extraArgs": ["--no-ple"]}, "26 GB"),
     ("sglang.ple-on-gpu", {"engine.pleOffload": False}, "26 GB"),
     ("sglang.ple-on-gpu", {"engine.extraArgs": ["--no-ple-offload-embedding"]}, "26 GB"),
     ("sglang.chunk", {"engine.chunkedPrefillSize": 4096}, "4096"),

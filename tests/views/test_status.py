@@ -9,8 +9,9 @@ import pytest
 from sparkop.reconcile.lease import Sign
 from sparkop.reconcile.status import WatchStatus, status_of
 from sparkop.resources.observed import GaveUp, Restart
+from sparkop.serving.canary import EndpointState, Serving
 from sparkop.views.status import show_status
-from tests.reconcile.simulation import Cluster
+from tests.reconcile.simulation import IMAGE, Cluster, spec_of
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> str:
@@ -38,6 +39,7 @@ def test_a_served_model_is_ready_with_its_url_and_ranks(capsys: pytest.CaptureFi
     assert "test-r0" in text
     assert "test-r1" in text
     assert "≠" not in text
+    assert "no key" not in text
 
 
 def test_it_is_said_whether_a_watch_runs_and_why_one_gave_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,3 +62,26 @@ def test_it_is_said_whether_a_watch_runs_and_why_one_gave_up(capsys: pytest.Capt
     assert "did not last; when it is mended: sparkop apply" in text
     assert "group 2: rank/1 state: exited (1) -> running" in text
     assert "it ended with: rank 1 exited (1) before it served: /dev/shm is too small" in text
+
+
+def test_an_api_without_a_key_is_said_to_be_open(capsys: pytest.CaptureFixture[str]) -> None:
+    """B16: and what closes it."""
+    api = {"port": 8000, "servedNames": ["tiny"], "key": "none"}
+    for bind, told in (("0.0.0.0", True), ("127.0.0.1", False)):
+        text = shown(Cluster.make(spec_of(api={**api, "bind": bind})), capsys)
+        assert ("no key: whoever reaches this port" in text) is told
+        assert ("api.key: generate" in text) is told
+
+
+def test_token_zero_is_told_with_its_cause_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """B12: ``degenerate`` alone says nothing to a person."""
+    engine = {"kind": "sglang", "context": 32768}
+    cluster = Cluster.make(spec_of(engine=engine, image={"reference": IMAGE}))
+    state = EndpointState(Serving.DEGENERATE, "only '!', 16 times", text="!" * 16)
+    reading = cluster.observe()
+    reading = replace(reading, observed=replace(reading.observed, endpoint=state))
+    show_status(status_of(reading, cluster.plan()))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "degenerate (only '!', 16 times)" in text
+    assert "likely cause: token 0" in text
+    assert "do: name image.build" in text
