@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkop.lab import hub
+from sparkop.lab.images import MODEL_FILES, MODEL_REPOSITORY, model_folder
 from sparkop.lab.overlay import image_reference
 from tests.scenarios.conftest import User
 
@@ -97,6 +102,64 @@ def logs_outlive_their_containers(user: User) -> None:
     assert "launcher | " in told.out
     for host in HOSTS:
         assert "sparkop-logs" not in user.lab.host(host).exec(["ps", "-A", "-o", "comm"]).stdout
+
+
+def load_offline(user: User, host: str, revision: str) -> Path:
+    """What the hub's own library finds in a host's cache without a network, as the engine does."""
+    home = Path(f"/proc/{user.lab.host(host).running()}/root/root/.cache/huggingface")
+    program = (
+        f"from huggingface_hub import snapshot_download as d; print(d({MODEL_REPOSITORY!r}, "
+        f"revision={revision!r}, local_files_only=True))"
+    )
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return Path(done.stdout.strip())
+
+
+def sent(user: User) -> int:
+    """Bytes of the model's large file that the hub has sent."""
+    asked = hub.requests(lab=user.lab.name)
+    return sum(each.bytes for each in asked if each.method == "GET" and "safetensors" in each.path)
+
+
+def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(recipe: User) -> None:
+    """B2: both modes, several revisions side by side, and the real library loads them offline."""
+    lab = recipe.lab
+    for host in HOSTS:
+        lab.host(host).exec(["rm", "-rf", "/root/.cache/huggingface"])
+    size = (model_folder() / "model.safetensors").stat().st_size
+    direct = ("--set", "weights.distribution=direct")
+    weights = [each for each in planned(recipe, *direct) if each[1] == "weights"]
+    assert weights == [("download", "weights", host) for host in HOSTS]
+    before = sent(recipe)
+    recipe.sparkop("download", *SPEC, *direct, check=0)
+    assert sent(recipe) - before >= 2 * size
+
+    files = {name: model_folder() / name for name in MODEL_FILES}
+    commit = hub.add_repository(files, MODEL_REPOSITORY, lab=lab.name)
+    for host in HOSTS:
+        found = load_offline(recipe, host, commit)
+        for name, source in files.items():
+            assert (found / name).read_bytes() == source.read_bytes()
+        assert str((found / "config.json").readlink()).startswith("../../blobs/")
+
+    (load_offline(recipe, "spark-2", commit) / "model.safetensors").resolve().unlink()
+    assert [each for each in planned(recipe) if each[1] == "weights"] == [("copy", "weights", "spark-2")]
+    before = sent(recipe)
+    recipe.sparkop("download", *SPEC, check=0)
+    assert sent(recipe) == before, "the worker gets its copy from the head"
+    assert load_offline(recipe, "spark-2", commit).name == commit
+
+    changed = {**files, "generation_config.json": b"{}"}
+    other = hub.add_repository(changed, MODEL_REPOSITORY, revision="next", lab=lab.name)
+    before = sent(recipe)
+    recipe.sparkop("download", *SPEC, "--set", "weights.revision=next", check=0)
+    assert sent(recipe) == before, "files that did not change are there already"
+    for host in HOSTS:
+        assert load_offline(recipe, host, "next").name == other
+        assert load_offline(recipe, host, commit).name == commit
 
 
 def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> None:
