@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from sparkop.engines.budget.asked import asked
 from sparkop.engines.budget.budget import budget
 from sparkop.engines.budget.lines import Budget
 from sparkop.engines.budget.machine import NodeMemory
@@ -29,24 +30,25 @@ class Measured:
     what: str
     node: str
     unit: str
-    budget: int
+    budget: int | None
+    """None where the model's numbers are not known."""
     real: int
     source: str
     off: str = ""
+    contexts: float | None = None
+    """How many full contexts a KV cache holds."""
 
 
 def measure(reading: Reading, hosts: Mapping[str, ReadableHost]) -> tuple[Measured, ...]:
-    """Empty unless the group serves and the budget knows the model. What can't be read is left out."""
+    """Empty unless the group serves. What can't be read is left out."""
     spec = reading.desired.spec
     if reading.observed.endpoint.serving is not Serving.READY or not reading.desired.ranks:
         return ()
     head = hosts[spec.head.name]
     checkpoint = at_hand(spec, head)
     made = budget(spec, checkpoint, _memory(reading)) if checkpoint else None
-    if made is None:
-        return ()
     pool = _pool(reading, head, made)
-    return (*([pool] if pool else []), *_free(reading, made))
+    return (*([pool] if pool else []), *(_free(reading, made) if made is not None else ()))
 
 
 def _memory(reading: Reading) -> dict[str, NodeMemory]:
@@ -57,18 +59,27 @@ def _memory(reading: Reading) -> dict[str, NodeMemory]:
     }
 
 
-def _pool(reading: Reading, head: ReadableHost, made: Budget) -> Measured | None:
-    if made.pool is None:
+def _pool(reading: Reading, head: ReadableHost, made: Budget | None) -> Measured | None:
+    """The KV cache that the engine has made, against one context and against the budget."""
+    context = asked(reading.desired.spec).context
+    planned = made.pool if made is not None else None
+    if context is None and planned is None:
         return None
     found = _by_metric(reading, head) or _by_log(reading, head)
     if found is None:
         return None
     real, source = found
-    wanted = made.pool.tokens
+    wanted = planned.tokens if planned is not None else None
     off = ""
-    if abs(real - wanted) > TOLERATED * max(wanted, 1):
-        off = f"the KV cache holds {real:,} tokens, the budget says {wanted:,} ({made.pool.basis})"
-    return Measured("KV cache", reading.desired.head, "tokens", wanted, real, source, off)
+    if context is not None and real < context:
+        off = (
+            f"the KV cache holds {real:,} of the {context:,} tokens of one context: longer prompts are "
+            "refused or cut; give it more memory, or lower engine.context (sparkop budget --fit context)"
+        )
+    elif planned is not None and abs(real - planned.tokens) > TOLERATED * max(planned.tokens, 1):
+        off = f"the KV cache holds {real:,} tokens, the budget says {planned.tokens:,} ({planned.basis})"
+    contexts = round(real / context, 3) if context else None
+    return Measured("KV cache", reading.desired.head, "tokens", wanted, real, source, off, contexts)
 
 
 def _by_metric(reading: Reading, head: ReadableHost) -> tuple[int, str] | None:

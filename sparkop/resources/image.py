@@ -114,9 +114,14 @@ def _copy(context: Context, operation: Operation) -> None:
 
 
 def _pull(context: Context, node: str, reference: str) -> None:
-    stream = context.host(node).containers.pull(reference, context.fence(node))
-    for text, done, total, rate in pull_progress(stream, node=node, reference=reference):
-        context.progress(text, done=done, total=total, rate=rate)
+    try:
+        stream = context.host(node).containers.pull(reference, context.fence(node))
+        for text, done, total, rate in pull_progress(stream, node=node, reference=reference):
+            context.progress(text, done=done, total=total, rate=rate)
+    except BlockedError as error:
+        if error.remedy is not None:
+            raise
+        raise _refused(node, reference, error.message) from error  # the engine refuses before it begins
     _record(context, node, reference)
 
 
@@ -180,7 +185,7 @@ def _refused(node: str, reference: str, error: str) -> BlockedError:
     elif "unauthorized" in lower or "denied" in lower or "403" in lower:
         cause, remedy = "the registry wants a login, or the name is wrong", f"on {node}: docker login"
     elif "not found" in lower or "manifest unknown" in lower:
-        cause, remedy = "the registry has no such image", "correct image.reference"
+        cause, remedy = "the registry has no such image", "correct image.reference, or image.build.base"
     else:
         cause, remedy = "the registry is not reachable from the node", f"on {node}: docker pull {reference}"
     return BlockedError(f"pulling {reference} failed", node=node, cause=cause, remedy=remedy, detail=error)

@@ -150,13 +150,15 @@ def _shortened(line: str) -> str:
 def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> None:
     """Tell the steps as they come. Raises BlockedError for a step that failed."""
     last: list[str] = []
+    step = "a step"
     for item in stream:
         if not isinstance(item, dict):
             continue
         for line in str(item.get("stream") or "").splitlines():
             line = COLOUR.sub("", line)
             if line.startswith("Step "):
-                context.progress(_shortened(line))
+                step = _shortened(line)
+                context.progress(step)
             elif line.strip() and not line.startswith(OF_THE_BUILDER):
                 last = [*last, line][-TAIL:]
         error = item.get("error")
@@ -165,7 +167,8 @@ def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> No
             raise BlockedError(
                 f"building {tag} failed",
                 node=node,
-                cause=f"a step ended with exit code {code}" if code else str(error),
-                remedy="correct the base image or the build context; the step's own words are above",
+                cause=f"{step} ended with exit code {code}" if code else str(error),
+                remedy="the step's own words are above: correct image.build.base or the files in "
+                "image.build.context, then sparkop apply",
                 detail="\n".join(last),
             )

@@ -119,7 +119,15 @@ def _as_hidden(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {**before, "environment": known}
 
 
+def _by_target(mounts: Any) -> dict[str, str]:
+    """Where a container has a folder -> which it is, and whether it may write there."""
+    known = (mount for mount in mounts or () if isinstance(mount, list) and len(mount) == 3)
+    return {str(target): f"{source} {mode}" for source, target, mode in known}
+
+
 def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
+    if key == "mounts":
+        before, after = _by_target(before), _by_target(after)
     if isinstance(before, dict) and isinstance(after, dict):
         name = next(n for n in sorted({*before, *after}) if before.get(n) != after.get(n))
         if key == "environment" and name not in after:  # who had set it is not known any more

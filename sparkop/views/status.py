@@ -104,7 +104,11 @@ def _stop(status: Status) -> str:
 def _beside(each: Measured) -> Text:
     tell = human_bytes if each.unit == "bytes" else "{:,.0f} tokens".format
     line = Text.assemble((f"{each.node}: ", "bold"), f"{each.what} {tell(each.real)}")
-    return line.append(f", budget {tell(each.budget)} ({each.source})", style="dim")
+    wanted = f", budget {tell(each.budget)}" if each.budget is not None else ""
+    line.append(f"{wanted} ({each.source})", style="dim")
+    if each.contexts is not None:
+        line.append(f", {each.contexts:.2f} full contexts")
+    return line
 
 
 def _speeds(speeds: Speeds) -> Text:

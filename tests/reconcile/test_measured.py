@@ -122,11 +122,24 @@ def test_nothing_is_measured_of_a_group_that_does_not_serve() -> None:
     assert measure(cluster.observe(), cluster.hosts()) == ()
 
 
-def test_nothing_is_measured_of_an_unknown_model() -> None:
-    cluster = serving()
+def unknown_model(tokens: int) -> Cluster:
+    cluster = serving(f"GPU KV cache size: {tokens:,} tokens")
     node = cluster.rank(0)[0]
     del node.files[f"{node.home}/models/model/config.json"]
-    assert measure(cluster.observe(), cluster.hosts()) == ()
+    return cluster
+
+
+def test_of_an_unknown_model_only_the_cache_is_told_against_its_context() -> None:
+    (found,) = measure((cluster := unknown_model(65_536)).observe(), cluster.hosts())
+    assert (found.real, found.budget, found.contexts, found.off) == (65_536, None, 2.0, "")
+
+
+@pytest.mark.parametrize("cluster", [unknown_model(30_000), serving("GPU KV cache size: 30,000 tokens")])
+def test_a_cache_that_holds_no_whole_context_is_a_warning(cluster: Cluster) -> None:
+    """Recipe B's check after the start: long prompts would be cut."""
+    found = figures(cluster)["KV cache spark-1"]
+    assert "30,000 of the 32,768 tokens of one context" in found.off
+    assert "--fit context" in found.off
 
 
 def test_status_shows_rules_that_are_set_aside(capsys: pytest.CaptureFixture[str]) -> None:

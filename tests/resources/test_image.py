@@ -64,3 +64,27 @@ def test_a_refusal_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, said:
 def test_strange_items_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine of another version must not end a pull of hours."""
     assert pulled(monkeypatch, None, [], {"status": "Downloading", "progressDetail": None}) != []
+
+
+def test_an_engine_that_refuses_before_a_pull_begins_is_explained_too() -> None:
+    """ "The node could not do it" alone leaves a person without a next step."""
+
+    class Containers:
+        def pull(self, _reference: str, _fence: object) -> object:
+            raise BlockedError('The node could not do it: Docker: Get "https://registry.example/v2/": lookup')
+
+    class Node:
+        containers = Containers()
+
+    class Context:
+        def host(self, _node: str) -> Node:
+            return Node()
+
+        def fence(self, _node: str) -> None: ...
+
+    with pytest.raises(BlockedError) as caught:
+        image._pull(Context(), "spark-1", "base:1")  # type: ignore[arg-type]
+    assert caught.value.node == "spark-1"
+    assert caught.value.cause == "the registry is not reachable from the node"
+    assert caught.value.remedy == "on spark-1: docker pull base:1"
+    assert "registry.example" in (caught.value.detail or "")

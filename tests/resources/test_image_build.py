@@ -168,7 +168,9 @@ def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(BlockedError) as caught:
         image_build._follow(iter(told), Told(), "spark-1", TAG)  # type: ignore[arg-type]
-    assert caught.value.cause == "a step ended with exit code 3"
+    assert (caught.value.cause or "").startswith("Step 3/4 : RUN patch")
+    assert (caught.value.cause or "").endswith("ended with exit code 3")
+    assert "image.build.base" in (caught.value.remedy or "")
     assert caught.value.detail == "backend.py: widened, refused"
     assert seen[0].startswith("Step 3/4 : RUN patch")
     assert len(seen[0]) == 100

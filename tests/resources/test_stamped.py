@@ -100,3 +100,15 @@ def test_any_environment_survives_the_label(environment: dict[str, str]) -> None
     text = text_of(changed(environment=environment))
     assert "\n" not in text
     assert json.loads(text)["environment"] == environment
+
+
+def test_a_mount_that_differs_is_named_by_its_target() -> None:
+    """A list of all mounts, cut off before the difference, told nothing."""
+    moved = replace(BASE, mounts=(BASE.mounts[0], Mount("/mnt/other", "/cache")))
+    assert changed_field(text_of(BASE), text_of(moved)) == (
+        "mounts./cache",
+        "/home/spark/cache rw",
+        "/mnt/other rw",
+    )
+    fewer = replace(BASE, mounts=(BASE.mounts[0],))
+    assert changed_field(text_of(BASE), text_of(fewer)) == ("mounts./cache", "/home/spark/cache rw", "none")
