@@ -183,11 +183,13 @@ class Probe:
         return found
 
     def follower(self) -> dict[str, Any]:
-        """Who keeps the log of which container (node/follow.py), and whether that process lives."""
+        """Who keeps the log of which container (node/follow.py), and whether that process lives. A damaged
+        record names nobody: it is written anew."""
         try:
             found = read_json(os.path.join(os.path.expanduser(self.request["state"]), "logs.json"))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             found = {}
+        found = found if isinstance(found, dict) else {}
         return {
             "container": found.get("container"),
             "alive": units.state_of(units.identity_of(found)) != "exited",

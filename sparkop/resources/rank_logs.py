@@ -18,7 +18,7 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, examine
 from sparkop.resources.masking import ON_NODES
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -59,7 +59,6 @@ class RankLogs:
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
-        unknown: list[Unknown] = []
         warnings: list[str] = []
         group = examine(desired, observed, history)
         for found in () if group.causes else group.found:
@@ -68,7 +67,8 @@ class RankLogs:
                 continue
             reason = document.error("follower")
             if reason is not None:
-                unknown.append(Unknown(found.node, reason, KIND))
+                # no unknown: a rank that has died is replaced whether its log was kept or not
+                warnings.append(f"{found.node}: it can't be told whether the log is kept: {reason}")
             elif document.follower is not None and document.follower.unreadable and _its(document, found):
                 warnings.append(
                     f"{found.node}: the log of {found.container.name} is not kept: "
@@ -76,7 +76,7 @@ class RankLogs:
                 )
             elif document.follower is not None and not (_its(document, found) and document.follower.alive):
                 operations.append(_start(found, document))
-        return Difference(tuple(operations), unknown=tuple(unknown), warnings=tuple(warnings))
+        return Difference(tuple(operations), warnings=tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
         parameters = operation.parameters

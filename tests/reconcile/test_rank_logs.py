@@ -59,11 +59,14 @@ def test_a_group_that_is_replaced_is_not_followed_first(serving: Cluster) -> Non
 
 
 def test_what_could_not_be_read_is_no_missing_follower(serving: Cluster) -> None:
-    """Unknown is not absent."""
+    """Unknown is not absent; and it does not keep a dead group from being replaced."""
     serving.node("spark-2").errors["follower"] = "PermissionError"
     plan = serving.plan()
     assert not plan.operations
-    assert [unknown.resource for unknown in plan.unknown] == ["logs"]
+    assert "it can't be told whether the log is kept: PermissionError" in "\n".join(plan.warnings)
+    node, container = serving.rank(0)
+    node.exit(container.spec.name, 1)
+    assert any(o.key == "start:rank/0@spark-1" for o in serving.plan().operations)
 
 
 def test_an_engine_that_gives_no_logs_is_told_and_no_drift(serving: Cluster) -> None:
