@@ -21,6 +21,7 @@ from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import examine
+from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
@@ -30,6 +31,10 @@ from sparkop.spec.models import ClusterSpec
 
 DEEP_TIMEOUT = 4 * 3600.0
 """Seconds that a node gets to hash its weights; 470 GB take 47 to 94 s of a Spark's own disk."""
+
+
+SETTLE = 1.5
+"""Seconds before rails that a running group has lost are looked at again."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,9 @@ def observe(
     )
     documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
     unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
+    if render and not unknown and len(spec.nodes) > 1 and lost(spec, documents):
+        clock.sleep(SETTLE)
+        documents = _with_fabric_again(documents, hosts, timeout)
     engine = engine_of(spec)
     desired = desire(spec, engine, documents, outside, render=render)
     contents = {name: dict(answer[1]) for name, answer in read.items() if isinstance(answer, tuple)}
@@ -109,6 +117,20 @@ def observe(
         )
         observed = replace(observed, endpoint=endpoint)
     return Reading(desired, observed, history)
+
+
+def _with_fabric_again(
+    documents: Mapping[str, Document], hosts: Mapping[str, ReadableHost], timeout: float
+) -> dict[str, Document]:
+    """The documents with the fabric of a second reading, where there is one."""
+    again = side_by_side(
+        lambda name: _probe(hosts[name], name, {"sections": ["fabric"]}, timeout), documents, "fabric"
+    )
+    fabrics = (answer[0].fabric if isinstance(answer, tuple) else None for answer in again)
+    return {
+        name: replace(document, fabric=fabric or document.fabric)
+        for (name, document), fabric in zip(documents.items(), fabrics, strict=True)
+    }
 
 
 def worth_asking(desired: Desired, observed: Observed, history: History) -> bool:

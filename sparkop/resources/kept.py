@@ -47,16 +47,15 @@ def wishes(spec: ClusterSpec) -> str:
 def kept(spec: ClusterSpec, documents: Mapping[str, Document]) -> Kept | None:
     """None when something of it is no longer good, when not every rank runs, or when the spec asks for other
     rails than at their start. Wants the documents of all nodes."""
-    asked, whole = wishes(spec), desired_hash(spec)
+    stamps = _as_asked(spec, documents)
+    if stamps is None:
+        return None
     usable = {node.name: rails(documents[node.name]) for node in spec.nodes}
     shared = _shared(usable)
     fabrics: dict[str, FabricFacts] = {}
     lost: dict[str, tuple[str, ...]] = {}
     networks = set()
-    for index, node in enumerate(spec.nodes):
-        stamp = _stamp(spec, documents[node.name], index)
-        if stamp is None or (stamp.fabric != asked if stamp.fabric else stamp.spec != whole):
-            return None
+    for node, stamp in zip(spec.nodes, stamps, strict=True):
         good = [rail for rail in usable[node.name] if rail.network in shared]
         own = _told(stamp, good)
         if own is None:
@@ -72,6 +71,26 @@ def kept(spec: ClusterSpec, documents: Mapping[str, Document]) -> Kept | None:
         lost[node.name] = tuple(h for h in own.hcas if h not in {rail.device for rail in live})
     routed = all(_reaches(documents[name], own, fabrics, usable[name]) for name, own in fabrics.items())
     return Kept(fabrics, lost) if len(networks) == 1 and routed else None
+
+
+def lost(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
+    """Whether every rank runs and the spec asks for the same rails, but they are not good.
+
+    To be looked at again before it is believed: addresses are away for a second after ``netplan apply``.
+    """
+    return _as_asked(spec, documents) is not None and kept(spec, documents) is None
+
+
+def _as_asked(spec: ClusterSpec, documents: Mapping[str, Document]) -> list[Stamp] | None:
+    """The stamps of the ranks in their order; None when one does not run, or the spec asks for other rails."""
+    asked, whole = wishes(spec), desired_hash(spec)
+    found = []
+    for index, node in enumerate(spec.nodes):
+        stamp = _stamp(spec, documents[node.name], index)
+        if stamp is None or (stamp.fabric != asked if stamp.fabric else stamp.spec != whole):
+            return None
+        found.append(stamp)
+    return found
 
 
 def notes(spec: ClusterSpec, found: Kept, fresh: Sequence[NodeFacts]) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from sparkop.errors import BlockedError, HostKeyError, UnreachableError
 from sparkop.hosts.simulated import SimulatedHost
-from sparkop.reconcile.observe import observe, probe_request
+from sparkop.reconcile.observe import SETTLE, observe, probe_request
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.resources.base import Difference
 from sparkop.serving.canary import Serving
@@ -119,3 +120,36 @@ def test_a_bad_key_is_told_and_not_a_crash() -> None:
     cluster.node("spark-1").files["/home/spark/.sparkop/test/api_key"] = (b"--flag\n", 0o600)
     plan = cluster.plan()
     assert any(blocker.resource == "api-key" for blocker in plan.blockers)
+
+
+class Blinking(SimulatedHost):
+    """A node whose first reading falls into a ``netplan apply``: the first rail has no address."""
+
+    blinks = 1
+
+    def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+        document = deepcopy(super().probe(request, timeout=timeout))
+        if self.blinks:
+            self.blinks -= 1
+            document["fabric"]["interfaces"][0]["addresses"] = []
+        return document
+
+
+def test_an_address_that_is_away_for_a_second_moves_no_group() -> None:
+    """A false alarm that peers had; here it would cost a restart of minutes."""
+    cluster = Cluster.make()
+    cluster.apply()
+    hosts = {**cluster.hosts(), "spark-2": Blinking(SimulatedHost(cluster.node("spark-2")).node)}
+    began = cluster.clock.now
+    reading = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED)
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    assert plan.operations == ()
+    assert cluster.clock.now - began >= SETTLE
+
+
+def test_a_group_that_is_as_it_should_be_is_read_once() -> None:
+    cluster = Cluster.make()
+    cluster.apply()
+    began = cluster.clock.now
+    observe(cluster.spec, cluster.hosts(), canary=False, clock=cluster.clock, resources=SIMULATED)
+    assert cluster.clock.now == began
