@@ -82,7 +82,7 @@ def lost(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
 
 
 def _as_asked(spec: ClusterSpec, documents: Mapping[str, Document]) -> list[Stamp] | None:
-    """The stamps of the ranks in their order; None when one does not run, or the spec asks for other rails."""
+    """The stamps of the ranks in order; None when one does not run, or the spec asks for other rails."""
     asked, whole = wishes(spec), desired_hash(spec)
     found = []
     for index, node in enumerate(spec.nodes):
