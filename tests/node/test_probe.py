@@ -17,6 +17,9 @@ import pytest
 
 from sparkop.node import engine, gpus, network, probe, wire
 
+LOST_TEXT = "Failed to initialize NVML: Unknown Error"
+LOST = f"pynvml.NVMLError_Unknown: {LOST_TEXT}\n".encode()
+
 
 def document(**request: Any) -> dict[str, Any]:
     return probe.Probe({"nonce": "n", **request}).document()
@@ -225,6 +228,64 @@ class TestEngine:
         assert found["images"] == {"i": {"id": "sha", "digests": [], "labels": {}, "size": 5}, "j": None}
         assert "disk on fire" in errors["docker:4"]
         assert "SECRET" not in json.dumps(found)
+
+    @pytest.mark.parametrize(
+        ("log", "code", "said", "wanted"),
+        [
+            (b"all is well\n", 0, b"", {"log": None, "exec": None}),
+            (LOST, 255, b"Failed to initialize NVML: Unknown Error\r\n", {"log": True, "exec": LOST_TEXT}),
+            (LOST, 0, b"GPU 0: NVIDIA GB10\r\n", {"log": True, "exec": "ok"}),
+            (LOST, 127, b"no such file", {"log": True, "exec": None}),
+        ],
+    )
+    def test_lost_gpus(
+        self,
+        log: bytes,
+        code: int,
+        said: bytes,
+        wanted: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """nvidia-smi is started in a container only when its log gives a reason to."""
+        framed = b"\2\0\0\0" + len(log).to_bytes(4, "big") + log
+        answers = {
+            "/containers/r0/logs?stdout=1&stderr=1&tail=200": (200, framed),
+            "/containers/r0/exec": (201, _json(Id="e")),
+            "/exec/e/start": (200, said),
+            "/exec/e/json": (200, _json(ExitCode=code)),
+        }
+        if log != LOST:
+            del answers["/containers/r0/exec"]
+        with self.speaking(tmp_path, answers) as speaking:
+            monkeypatch.setattr(gpus.wire, "Engine", lambda timeout: speaking)
+            asked = {"containers": ["r0", "gone"], "always": False}
+            found = document(sections=["lost_gpus"], lost_gpus=asked)
+        assert found["errors"] == {}
+        assert list(found["lost_gpus"]) == ["r0"]
+        assert bool(found["lost_gpus"]["r0"]["log"]) is bool(wanted["log"])
+        assert found["lost_gpus"]["r0"]["exec"] == wanted["exec"]
+
+
+def test_a_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once when it is not as it was seen; else when it changes, when the time is over, or when whoever
+    asked is gone: a watch that was killed must leave no program behind."""
+    path, (reader, writer) = tmp_path / "trip.json", os.pipe()
+    monkeypatch.setattr(probe.sys, "stdin", os.fdopen(reader))
+
+    def asked(seen: Any, seconds: float) -> Any:
+        wanted = {"path": "trip.json", "seen": seen, "seconds": seconds}
+        return document(sections=["changed"], state=str(tmp_path), changed=wanted)["changed"]["stamp"]
+
+    assert asked(None, 0.1) is None
+    path.write_text("{}")
+    seen = asked(None, 60)
+    assert seen is not None
+    assert asked(seen, 0.1) == seen
+    threading.Timer(0.2, path.unlink).start()
+    assert asked(seen, 60) is None
+    os.close(writer)
+    assert asked(None, 60) is None
 
 
 def _json(**answer: Any) -> bytes:
