@@ -43,11 +43,12 @@ ISSUE_4 = [
     "degenerate",
     "slow-start",
 ]
+ISSUE_5 = ["hang", "gpu-lost", "long-prefill", "not-ready", "server-error"]
 CARRIER = "/sys/class/net/{}/carrier"
 
 
 def test_registry_has_every_fault_of_the_issues_and_help_shows_them() -> None:
-    assert set(FAULTS) == {*ISSUE_2, *ISSUE_4}
+    assert set(FAULTS) == {*ISSUE_2, *ISSUE_4, *ISSUE_5}
     command = [sys.executable, "-m", "sparkop", "lab", "break", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name in FAULTS:
@@ -339,14 +340,42 @@ class TestEngine:
         do(lab, "exit-zero")
         assert (state(host, "rank0")["Status"], state(host, "rank0")["ExitCode"]) == ("exited", 0)
 
-    @pytest.mark.parametrize("word", ["wedge", "degenerate"])
-    def test_word_goes_into_the_container_and_with_it(self, lab: Lab, host: Host, word: str) -> None:
+    @pytest.mark.parametrize(
+        ("fault", "word"),
+        [
+            ("wedge", "wedge"),
+            ("degenerate", "degenerate"),
+            ("long-prefill", "prefill"),
+            ("not-ready", "loading"),
+            ("server-error", "broken"),
+        ],
+    )
+    def test_word_goes_into_the_container_and_with_it(
+        self, lab: Lab, host: Host, fault: str, word: str
+    ) -> None:
         start(lab, "rank0", *RANK, command=self.PLAY)
-        do(lab, word)
+        do(lab, fault)
         host.docker("exec", "rank0", "cat", f"/control/{word}")
-        mend(lab, word)
+        mend(lab, fault)
         with pytest.raises(LabError):
             host.docker("exec", "rank0", "cat", f"/control/{word}")
+
+    def test_a_hung_rank_does_nothing_until_it_goes_on(self, lab: Lab, host: Host) -> None:
+        start(lab, "rank0", *RANK, command=self.PLAY)
+        pid = state(host, "rank0")["Pid"]
+        do(lab, "hang")
+        assert "T" in host.exec(["ps", "-o", "stat=", "-p", str(pid)]).stdout
+        assert state(host, "rank0")["Status"] == "running"
+        mend(lab, "hang")
+        assert "T" not in host.exec(["ps", "-o", "stat=", "-p", str(pid)]).stdout
+
+    def test_a_lost_gpu_shows_in_the_log_and_to_nvidia_smi(self, lab: Lab, host: Host) -> None:
+        start(lab, "rank0", *RANK, command=self.PLAY)
+        do(lab, "gpu-lost")
+        assert "NVML Unknown Error" in host.exec(["sh", "-c", "docker logs rank0 2>&1"]).stdout
+        asked = ["docker", "exec", "rank0", "/usr/local/bin/nvidia-smi"]
+        done = host.exec(asked, check=False)
+        assert (done.returncode, "Unknown Error" in done.stdout) == (255, True)
 
     def test_slow_start_waits_for_the_next_container(self, lab: Lab, host: Host) -> None:
         do(lab, "slow-start", amount="7")
