@@ -102,7 +102,7 @@ class Eye:
         seen = replace(seen, at=self.clock.monotonic())
         self.life = judge(before, seen)
         self._measure(reading, seen)
-        failing = self.life.last_bad is not None
+        failing = self.life.last_bad is not None and self.life.verdict is not Verdict.STARTING
         self.gpus.look(reading.desired, ranks, failing=failing)
         state = self._state(seen, failing)
         self.findings |= self._found(reading)
