@@ -72,7 +72,7 @@ def test_the_spec_wants_nothing_that_the_miniature_lacks() -> None:
     weights = load([SPEC, OVERLAY]).spec.weights
     repository = Repository(miniature.REPOSITORY, "http://hub", "main", "c" * 40, tuple(listed), manifest)
     assert len(wanted_files(repository, weights)) == len(FILES) - 2 * miniature.PARTS + 2
-    assert weights.free_space == 10_000_000, "the recipe's 680 GB would not fit on a lab host"
+    assert weights.free_space == 10_000_000, "the recipe's 470 GB would not fit on a lab host"
 
 
 def test_the_overlay_pins_the_commit_that_the_labs_hub_makes(
