@@ -7,6 +7,7 @@ diff with 0, there is one container a rank, and the memory of a killed writer's 
 The moments are spread over the time that each command takes on this machine: it is measured first, and again
 whenever a command has ended before its interruption. Those are counted apart: they prove little.
 
+``python -m tests.crash --download 20``: twenty interruptions of a download, see ``crash_download.py``.
 ``python -m tests.crash --copy 20``: twenty faults while weights go to four hosts, see ``crash_copy.py``.
 """
 
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests import crash_copy
+from tests import crash_copy, crash_download
 from tests.labkit import temporary_lab
 
 ROOT = Path(__file__).parent.parent
@@ -165,10 +166,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--lab", type=int, metavar="N", help="how many interruptions of apply and stop")
+    what.add_argument("--download", type=int, metavar="N", help="how many interruptions of a download")
     what.add_argument("--copy", type=int, metavar="N", help="how many faults while weights are distributed")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="to see the same moments again")
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
+    if asked.download:
+        return 1 if crash_download.run(asked.download, random.Random(asked.seed)) else 0
     if asked.copy:
         return 1 if crash_copy.run(asked.copy, random.Random(asked.seed)) else 0
     failures = 0

@@ -12,11 +12,13 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from sparkop.node.transfer.hashing import hash_file
 from sparkop.node.transfer.ledger import Ledger, agrees, read_json
 from sparkop.resources.weights_program import program
 from tests.bench.rounds import Bar, measure, report
+from tests.bench.weights_kill import lock_holder, report_again, sent_again, stopped
 from tests.node.hub_standin import Hub, running, sha256
 
 MIB = 1 << 20
@@ -40,7 +43,8 @@ def serve(size: int, rate: int, pipe: Connection) -> None:
     hub.faults.rate = rate
     with running(hub):
         pipe.send((hub.url, hub.base, hub.entry("model.bin")))
-        pipe.poll(None)
+        while pipe.recv() == "sent":
+            pipe.send(hub.sent)
 
 
 class Server:
@@ -52,6 +56,12 @@ class Server:
         self._process = multiprocessing.Process(target=serve, args=(size, rate, theirs), daemon=True)
         self._process.start()
         self.url, self.base, self.entry = ours.recv()
+
+    def sent(self) -> int:
+        """Bytes of files that went out so far."""
+        self._pipe.send("sent")
+        count: int = self._pipe.recv()
+        return count
 
     def close(self) -> None:
         self._pipe.send("end")
@@ -70,10 +80,10 @@ class Folder:
         return self.path
 
 
-def sparkop_download(folder: Path, server: Server) -> None:
-    """Start the packed program as a node does, and wait for its status file to say done."""
+def sparkop_start(folder: Path, server: Server) -> Path:
+    """Start the packed program as a node does; returns its state folder."""
     state = folder / "state"
-    (state / "transfer").mkdir(parents=True)
+    (state / "transfer").mkdir(parents=True, exist_ok=True)
     path = state / "transfer" / "transfer.pyz"
     path.write_bytes(program())
     job = {
@@ -82,9 +92,15 @@ def sparkop_download(folder: Path, server: Server) -> None:
         "files": [server.entry],
         "sources": [{"kind": "hub", "base": server.url}],
     }
+    (state / "transfer.json").unlink(missing_ok=True)
     command = [sys.executable, "-I", "-S", str(path), "start", str(state)]
     subprocess.run(command, input=json.dumps(job).encode(), check=True, stdout=subprocess.DEVNULL)
-    wait_done(state)
+    return state
+
+
+def sparkop_download(folder: Path, server: Server) -> None:
+    """Start it, and wait for its status file to say done."""
+    wait_done(sparkop_start(folder, server))
 
 
 def wait_done(state: Path) -> dict[str, Any]:
@@ -97,30 +113,49 @@ def wait_done(state: Path) -> dict[str, Any]:
             return status
 
 
+def aria2_command(folder: Path, server: Server) -> list[str]:
+    options = ["-q", "-c", "-x8", "-s8", "-k1M", "--file-allocation=none", "-d", str(folder)]
+    return ["aria2c", *options, "-o", "model.bin", server.url + "model.bin"]
+
+
+def huggingface_command(folder: Path) -> list[str]:
+    where = folder / "w"
+    return [
+        sys.executable,
+        "-c",
+        f"from huggingface_hub import *; snapshot_download('org/name', local_dir='{where}')",
+    ]
+
+
+def huggingface_environment(folder: Path, server: Server, *, xet: bool) -> dict[str, str]:
+    return {
+        **os.environ, "HF_ENDPOINT": server.base, "HF_HOME": str(folder / "hf"),
+        "HF_HUB_DISABLE_XET": "0" if xet else "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }  # fmt: skip
+
+
+def has_aria2() -> bool:
+    if shutil.which("aria2c") is None:
+        print("aria2c is not installed: left out", file=sys.stderr)
+        return False
+    return True
+
+
 def downloads(folder: Folder, size: int, rounds: int, *, rate: int = 0) -> bool:
     server = Server(size, rate)
-    url = server.url + "model.bin"
 
     def curl() -> None:
         target = str(folder.fresh() / "model.bin")
-        subprocess.run(["curl", "-sSfL", "-o", target, url], check=True)
+        subprocess.run(["curl", "-sSfL", "-o", target, server.url + "model.bin"], check=True)
 
     def aria2() -> None:
-        where = str(folder.fresh())
-        options = ["-q", "-x8", "-s8", "-k1M", "--file-allocation=none", "-d", where, "-o", "model.bin"]
-        subprocess.run(["aria2c", *options, url], check=True)
+        subprocess.run(aria2_command(folder.fresh(), server), check=True)
 
     def huggingface(*, xet: bool = False) -> None:
         where = folder.fresh()
-        code = "from huggingface_hub import snapshot_download as d; d('org/name', local_dir='%s')" % (
-            where / "w"
-        )
-        environment = {
-            **os.environ, "HF_ENDPOINT": server.base, "HF_HOME": str(where / "hf"),
-            "HF_HUB_DISABLE_XET": "0" if xet else "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }  # fmt: skip
-        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        environment = huggingface_environment(where, server, xet=xet)
+        subprocess.run(huggingface_command(where), check=True, env=environment)
 
     def ours() -> None:
         sparkop_download(folder.fresh(), server)
@@ -129,14 +164,43 @@ def downloads(folder: Folder, size: int, rounds: int, *, rate: int = 0) -> bool:
         "curl": curl, "aria2 (8)": aria2, "huggingface_hub": huggingface,
         "huggingface_hub with hf_xet": lambda: huggingface(xet=True), "sparkop, checked": ours,
     }  # fmt: skip
-    if shutil.which("aria2c") is None:
-        print("aria2c is not installed: left out", file=sys.stderr)
+    if not has_aria2():
         del contestants["aria2 (8)"]
     medians = measure(contestants, rounds)
     server.close()
     capped = f", {CAP // 10**6} MB/s a connection" if rate else ""
     bar = Bar("sparkop, checked", "curl", 0.25 if rate else 1.3)
     return report(f"download of {size // MIB} MiB{capped}", medians, [bar], size)
+
+
+def killed_once(folder: Folder, size: int) -> bool:
+    """Each contestant is killed in the middle and started again."""
+    server = Server(size, CAP)
+    where = folder.path
+
+    def restarted(command: list[str], environment: dict[str, str] | None = None) -> int:
+        folder.fresh()
+        start = stopped(command, environment)
+        return sent_again(server, size, start, lambda: subprocess.run(command, env=environment, check=True))
+
+    def sparkop() -> int:
+        folder.fresh()
+
+        def start() -> Callable[[], None]:
+            state = sparkop_start(where, server)
+            return lambda: os.kill(lock_holder(state), signal.SIGKILL)
+
+        return sent_again(server, size, start, lambda: sparkop_download(where, server))
+
+    results = {
+        name: restarted(huggingface_command(where), huggingface_environment(where, server, xet=xet))
+        for name, xet in (("huggingface_hub", False), ("huggingface_hub with hf_xet", True))
+    }
+    if has_aria2():
+        results["aria2 (8)"] = restarted(aria2_command(where, server))
+    results["sparkop, checked"] = sparkop()
+    server.close()
+    return report_again(results, size)
 
 
 def hashes(folder: Folder, size: int, rounds: int) -> bool:
@@ -215,6 +279,7 @@ def main(argv: list[str]) -> int:
         kept = [
             downloads(folder, size, options.rounds),
             downloads(folder, size // 4, options.rounds, rate=CAP),
+            killed_once(folder, size // 4),
             hashes(folder, size // 4, options.rounds),
             second_look(folder),
         ]

@@ -55,7 +55,7 @@ def test_a_download_is_verified_and_the_second_asks_for_nothing(node: Node, hub:
 
 
 def test_what_the_hub_keeps_in_its_chunk_store_comes_by_plain_http(node: Node, hub: Hub) -> None:
-    """See docs/decisions/0003: its redirect and its hash are enough, the chunk store is never asked."""
+    """See docs/decisions/0005: its redirect and its hash are enough, the chunk store is never asked."""
     hub.xet = True
     assert node.run(node.job(hub.job_files(), hub))["phase"] == "done"
     assert_whole(node, hub)
