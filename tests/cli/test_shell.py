@@ -33,6 +33,11 @@ def test_usage_errors_exit_64_and_never_2(argv: list[str], capsys: pytest.Captur
     assert "Usage:" in captured.err
 
 
+def test_a_slip_in_a_commands_name_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["aply"]) == ExitCode.USAGE
+    assert "did you mean apply?" in capsys.readouterr().err
+
+
 def test_every_command_that_help_names_can_be_loaded() -> None:
     group = cli.cli
     context = cli.click.Context(group)
