@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -86,6 +87,28 @@ def test_two_clusters_fetch_into_one_folder_and_neither_harms_the_other(
     assert (node.weights / "model.bin").read_bytes() == DATA
     status = other.run(job)
     assert (status["phase"], status["bytes"]["received"]) == ("done", 0)
+
+
+def test_the_last_word_is_told_on_a_full_disk_too(
+    node: Node, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State and weights share a disk as a rule: who follows must not take a full one for a vanished job."""
+    real, full = open, threading.Event()
+
+    def pwrite(*_: object) -> int:
+        full.set()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if full.is_set() and "w" in mode:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real(path, mode, *more, **named)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr("builtins.open", opened)
+    status = node.run(node.job(hub.job_files("model.bin"), hub))
+    assert (status["phase"], status["error"]["kind"]) == ("failed", "space")
+    assert "free space" in status["error"]["remedy"]
 
 
 def test_a_read_only_file_system_is_called_that(

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from .files import Job, StoppedError, TransferError, as_transfer_error
@@ -16,6 +17,8 @@ WINDOW = 10.0
 """Seconds over which the rate is taken."""
 STANDSTILL = 1024
 """Bytes a second below which nothing is said of the time that is left."""
+NAMED = 3
+"""Bad files named by the last word on a full disk."""
 ACTIVE = 16
 """Files shown by name at a time."""
 
@@ -120,7 +123,8 @@ class Status:
                     "message": error.message,
                     "remedy": error.remedy,
                 }
-        self.write()
+        if not self.write():
+            self._write_over()
 
     def document(self) -> Dict[str, Any]:
         """What `write` writes."""
@@ -153,8 +157,8 @@ class Status:
         rate = (count - before) / (now - since) if now > since else 0.0
         return rate if rate >= STANDSTILL else 0.0
 
-    def write(self) -> None:
-        """Replace the file. It need not survive a power cut, so nothing is synced."""
+    def write(self) -> bool:
+        """Replace the file; False when the disk does not take it. It need not survive a power cut."""
         data = json.dumps(self.document())
         temporary = "%s.%d.%d.new" % (self._path, os.getpid(), threading.get_ident())
         try:
@@ -164,6 +168,15 @@ class Status:
         except OSError:  # a full disk must not end the job that is about to say so
             if os.path.exists(temporary):
                 os.unlink(temporary)
+            return False
+        return True
+
+    def _write_over(self) -> None:
+        """On a full disk the last word goes over the words before it: no room is needed for that."""
+        shorter = dict(self.document(), active={}, bad=dict(sorted(self.bad.items())[:NAMED]), problems=[])
+        with suppress(OSError), open(self._path, "r+b") as file:
+            file.write(json.dumps(shorter).encode())
+            file.truncate()
 
     def _write_on(self) -> None:
         while not self._stop.wait(PERIOD):
