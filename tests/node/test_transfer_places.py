@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -190,8 +191,6 @@ class Peer:
 
     def __init__(self, node: Node, job: dict[str, Any], token: str = "t") -> None:
         offer = {key: job.get(key) for key in ("directory", "hub", "files")}
-        import json
-
         write_whole(str(node.state / "transfer" / "share.json"), json.dumps(offer).encode())
         self.server = serve.bind(str(node.state), "127.0.0.1", token)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
@@ -252,8 +251,6 @@ def test_a_peer_that_damages_bytes_is_found_out(node: Node, hub: Hub, tmp_path: 
     entries = node.ledger()
     status = path.stat()
     entries[str(path.resolve())].update(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns)
-    import json
-
     (node.state / "ledger" / "weights.json").write_text(json.dumps({"version": 1, "files": entries}))
     peer = Peer(node, job)
     other = Node(tmp_path / "other")
@@ -275,6 +272,22 @@ def test_a_peer_gives_up_when_its_source_has_given_up(
     status = other.run(peer_job(other, job, peer))
     peer.server.shutdown()
     assert status["error"]["kind"] == "source"
+
+
+def test_a_peer_gives_up_when_its_source_was_killed_or_without_power(
+    node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last word is "fetching"; the process, or the start of the machine, is another one."""
+    monkeypatch.setattr(fetch, "VANISHED_GRACE", 1.0)
+    job = node.job(hub.job_files("L05.part.safetensors"), hub)
+    peer = Peer(node, job)
+    last = {"phase": "fetching", "pid": os.getpid(), "boot_id": "of another start"}
+    write_whole(str(node.state / "transfer.json"), json.dumps(last).encode())
+    other = Node(tmp_path / "other")
+    status = other.run(peer_job(other, job, peer))
+    peer.server.shutdown()
+    assert status["error"]["kind"] == "source"
+    assert "vanished" in status["error"]["message"]
 
 
 def test_a_peer_waits_for_a_source_that_starts_again(node: Node, hub: Hub, tmp_path: Path) -> None:

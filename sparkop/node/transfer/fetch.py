@@ -39,6 +39,8 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 LONGEST_PAUSE = 300.0
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
+VANISHED_GRACE = 60.0
+"""The same when its transfer is gone without a word: who follows it needs time to notice."""
 
 
 class _Work(NamedTuple):
@@ -211,8 +213,9 @@ class Fetch:
         """Raise TransferError when there is no hope any more."""
         if isinstance(again, SourceEndedError):
             self._ended_at = self._ended_at or time.monotonic()
-            if time.monotonic() - self._ended_at > SOURCE_GRACE:
-                raise TransferError("source", str(again))
+            grace = VANISHED_GRACE if again.vanished else SOURCE_GRACE
+            if time.monotonic() - self._ended_at > grace:
+                raise TransferError("source", str(again), "run the same command again: what is here is kept")
         elif again.alive:
             self._ended_at = None
         silent = time.monotonic() - self._alive_at

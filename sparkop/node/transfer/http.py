@@ -25,6 +25,10 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 Origin = Tuple[str, str, int]
 
 
+VANISHED = "vanished"
+_ENDS = {"failed": "failed", "cancelled": "been cancelled", VANISHED: "vanished"}
+
+
 class RetryError(Exception):
     """It may work later: ``after`` is the server's own Retry-After in seconds, or None.
 
@@ -42,7 +46,14 @@ class ExpiredError(RetryError):
 
 
 class SourceEndedError(RetryError):
-    """The node that we copy from has ended its own transfer, and what we ask for is not there."""
+    """The node that we copy from has ended its own transfer, and what we ask for is not there.
+
+    ``vanished``: it ended without a word; who follows it may start it again.
+    """
+
+    def __init__(self, state: str) -> None:
+        super().__init__("the node that we copy from gave up: its own transfer has %s" % _ENDS[state], 1.0)
+        self.vanished = state == VANISHED
 
 
 def origin_of(url: str) -> Origin:
@@ -311,8 +322,8 @@ class Reader:
         after = _retry_after(response)
         code = response.headers.get("X-Error-Code", "")
         client.drop(url)
-        if self._peer and state in ("failed", "cancelled"):
-            raise SourceEndedError("the node that we copy from gave up: its own transfer is %s" % state, 1.0)
+        if self._peer and state in ("failed", "cancelled", VANISHED):
+            raise SourceEndedError(state)
         if url != self.url and status in (400, 401, 403, 404, 410):
             self._forget(url)
             raise ExpiredError("%s answered %d" % (place_of(url), status))

@@ -24,6 +24,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from .files import Block, File, TransferError, parse_file
 from .ledger import agrees, read_json
 from .place import Place
+from .status import is_alive
 
 WAIT = 5.0
 """Seconds that a request waits for a block that is not here yet, before it is told to come again."""
@@ -76,9 +77,15 @@ class Shelf:
         return identity in self._images
 
     def source_state(self) -> str:
-        """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled`` or ``none``."""
-        phase = read_json(os.path.join(self._state, "transfer.json")).get("phase", "none")
-        return str(phase) if phase in ("done", "failed", "cancelled", "none") else "running"
+        """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled``, ``none``, ``vanished``.
+
+        The last: killed, or the node was without power, so that it could say nothing.
+        """
+        status = read_json(os.path.join(self._state, "transfer.json"))
+        phase = status.get("phase", "none")
+        if phase in ("done", "failed", "cancelled", "none"):
+            return str(phase)
+        return "running" if is_alive(status) else "vanished"
 
     def open(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
         """A handle on the bytes from ``start`` on, and how far they go (to ``end``); None: not here yet."""

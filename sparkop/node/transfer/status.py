@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
 from .files import Job, StoppedError, TransferError, as_transfer_error
 
@@ -30,6 +30,11 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def is_alive(status: Mapping[str, Any]) -> bool:
+    """The process that wrote this status is still there."""
+    return status.get("boot_id") == boot_id() and os.path.exists("/proc/%s" % status.get("pid"))
 
 
 class Status:
