@@ -9,26 +9,25 @@ from dataclasses import dataclass
 
 from sparkop.errors import (
     BlockedError,
-    LeaseHeldError,
     SparkopError,
     UnreachableError,
     WaitInterruptedError,
 )
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
-from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.carry_out import carry_out
+from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
 from sparkop.reconcile.refuse import refuse
-from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Operation, Unknown
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import AnyOf
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
 
@@ -167,19 +166,10 @@ class _Run:
             part = plan.preparation if plan.preparation.operations else plan
             self.once_too_often(part)
             self.ask(part)
-            context = Context(
-                desired=reading.desired,
-                observed=reading.observed,
-                hosts=self.hosts,
-                fences=held.fences,
-                emit=self.emit,
-                stop=AnyOf(self.stop, held.lost),
-                clock=self.clock,
+            outcome = carry_out(
+                part, reading, held, self.resources, emit=self.emit, stop=self.stop, clock=self.clock
             )
-            outcome = execute(part, context, self.resources)
             done += len(outcome.done)
-            if held.lost.is_set():
-                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
             asked = outcome.error is None or isinstance(outcome.error, WaitInterruptedError)
             if self.stop.is_set() and asked:
                 return Converged(reading, done, interrupted=True, left=_left(plan, outcome))

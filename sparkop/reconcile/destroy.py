@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError
+from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
-from sparkop.reconcile.execute import execute
+from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.stop import Stopped, plan_stop, stop_serving, unanswered
-from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.reconcile.stop import plan_stop, removed_by, unanswered
+from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.made import IMAGE, PULLED, STATE, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.state import HISTORY, history_damaged, owner_of
-from sparkop.resources.threads import AnyOf
 from sparkop.resources.weights import KIND as WEIGHTS_KIND
 from sparkop.resources.weights_files import Checkpoint
 from sparkop.spec.models import ClusterSpec
@@ -42,13 +41,16 @@ class Destroyed:
 
 
 def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
-    """After ranks and guards are gone: images and weights, then the state folder. Pure."""
+    """After ranks and guards are gone: images and weights, then the state folder. Pure. Nothing where the
+    Docker engine was not read."""
     operations: list[Operation] = []
     for name, node in reading.desired.nodes.items():
         document = reading.observed.documents[name]
+        if document.docker is None:
+            continue  # what still runs there needs its key, and its history to be found again
         own: list[Operation] = []
         pulled = [str(e["reference"]) for e in entries_in(document) if e.get("event") == PULLED]
-        present = document.docker.images if document.docker else {}
+        present = document.docker.images
         for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None):
             own.append(
                 Operation(
@@ -101,7 +103,7 @@ def destroy(
 
     Raises LeaseHeldError; BlockedError when something can't be removed.
     """
-    clock, holder = clock or RealClock(), holder or new_holder()
+    clock, holder, stop = clock or RealClock(), holder or new_holder(), stop or threading.Event()
     look = partial(
         observe,
         spec,
@@ -115,30 +117,40 @@ def destroy(
     )
     reading = look()
     _tell_damage(reading, emit)
-    stopped = Stopped(unknown=unanswered(reading))
-    if any(operation.action is Action.REMOVE for operation in plan_stop(reading, holder, 0.0).operations):
-        stopped = stop_serving(
-            spec, hosts, emit=emit, stop=stop, holder=holder, clock=clock, resources=resources
-        )
+    nodes = {operation.node for operation in _everything(reading, holder, weights)}
+    if not nodes:
+        return Destroyed(unknown=unanswered(reading))
+    documents = {name: each for name, each in reading.observed.documents.items() if name in nodes}
+    with hold(
+        spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
+    ) as held:
         reading = look()
-    removed = {name: list(names) for name, names in stopped.removed.items()}
-    if stopped.interrupted:
-        return Destroyed(_frozen(removed), stopped.unknown, interrupted=True)
-    plan = plan_destroy(reading, weights=weights)
-    interrupted = False
-    if plan.operations:
-        documents = {
-            name: document
-            for name, document in reading.observed.documents.items()
-            if any(operation.node == name for operation in plan.operations)
-        }
-        with hold(
-            spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
-        ) as held:
-            interrupted = _remove(reading, plan, held, hosts, emit, stop or threading.Event(), clock)
-    for operation in plan.operations:
-        removed.setdefault(operation.node, []).append(operation.resource)
-    return Destroyed(_frozen(removed), stopped.unknown, interrupted)
+        plan = _on(nodes, plan_stop(reading, holder.partition("/")[0], clock.time()))
+        outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
+        if outcome.error is not None:
+            raise outcome.error
+        removed = removed_by(plan)
+        interrupted = bool(outcome.skipped)
+        if not interrupted:
+            reading = look()
+            plan = _on(nodes, plan_destroy(reading, weights=weights))
+            interrupted = _remove(reading, plan, held, emit, stop, clock)
+            for operation in plan.operations:
+                removed.setdefault(operation.node, []).append(operation.resource)
+    return Destroyed(_frozen(removed), unanswered(reading), interrupted)
+
+
+def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]:
+    """What shows that there is something of ours on a node; a mark that a stop would leave does not."""
+    stopping = plan_stop(reading, holder, 0.0).operations
+    removals = [operation for operation in stopping if operation.action is Action.REMOVE]
+    return [*removals, *plan_destroy(reading, weights=weights).operations]
+
+
+def _on(nodes: set[str], plan: Plan) -> Plan:
+    """The part for nodes whose lease we hold; to look whether something is gone needs none."""
+    kept = (o for o in plan.operations if o.node in nodes or o.action is Action.WAIT)
+    return replace(plan, operations=tuple(kept))
 
 
 def _tell_damage(reading: Reading, emit: Listener) -> None:
@@ -157,22 +169,17 @@ def _remove(
     reading: Reading,
     plan: Plan,
     held: Held,
-    hosts: Mapping[str, Host],
     emit: Listener,
     stop: threading.Event,
     clock: Clock,
 ) -> bool:
     """Everything but the state folders, then those: the lease lies in them, so it has to come last."""
-    either = AnyOf(stop, held.lost)
-    context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=either, clock=clock)
     folders = tuple(operation for operation in plan.operations if operation.resource == STATE)
     others = tuple(operation for operation in plan.operations if operation.resource != STATE)
-    outcome = execute(Plan(others), context, [Made()])
-    if held.lost.is_set():
-        raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+    outcome = carry_out(Plan(others), reading, held, [Made()], emit=emit, stop=stop, clock=clock)
     if outcome.error is None and not outcome.skipped:
         held.end_beats()
-        outcome = execute(Plan(folders), context, [Made()])
+        outcome = carry_out(Plan(folders), reading, held, [Made()], emit=emit, stop=stop, clock=clock)
         held.forget(outcome.done_nodes(folders))
     if outcome.error is not None:
         raise _told(outcome.error)

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sparkop.errors import LeaseHeldError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
-from sparkop.reconcile.execute import execute
+from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
-from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import Group, found_ranks
 from sparkop.resources.intent import intent_in
@@ -22,7 +21,6 @@ from sparkop.resources.memguard import removal_of
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.rank import removals_of, waiting_for
 from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
-from sparkop.resources.threads import AnyOf
 from sparkop.spec.models import ClusterSpec
 
 CAUSE = Cause("intent", "serving", "stopped by you")
@@ -101,18 +99,7 @@ def stop_serving(
         ) as held:
             reading = _look(spec, hosts, clock, emit, stop)
             plan = plan_stop(reading, holder.partition("/")[0], clock.time())
-            context = Context(
-                reading.desired,
-                reading.observed,
-                hosts,
-                held.fences,
-                emit,
-                stop=AnyOf(stop, held.lost),
-                clock=clock,
-            )
-            outcome = execute(plan, context, resources)
-            if held.lost.is_set():
-                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+            outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
@@ -141,10 +128,7 @@ def _look(
 
 
 def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
-    removed: dict[str, list[str]] = {}
-    for operation in plan.operations:
-        if operation.action is Action.REMOVE:
-            removed.setdefault(operation.node, []).append(str(operation.parameters["name"]))
+    removed = removed_by(plan)
     documents = reading.observed.documents
     return Stopped(
         removed={name: tuple(names) for name, names in removed.items()},
@@ -153,6 +137,15 @@ def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
         interrupted=interrupted,
         already=not plan.operations and not plan.unknown,
     )
+
+
+def removed_by(plan: Plan) -> dict[str, list[str]]:
+    """Names of what a plan of ``plan_stop`` removes, by node."""
+    removed: dict[str, list[str]] = {}
+    for operation in plan.operations:
+        if operation.action is Action.REMOVE:
+            removed.setdefault(operation.node, []).append(str(operation.parameters["name"]))
+    return removed
 
 
 def unanswered(reading: Reading) -> dict[str, str]:

@@ -50,8 +50,13 @@ class StateFiles:
         operations: list[Operation] = []
         blockers: list[Blocker] = []
         unknown: list[Unknown] = []
+        warnings: list[str] = []
         for node in desired.nodes.values():
             document = observed.documents[node.name]
+            if LEASE in (document.state or {}) and not isinstance((document.state or {})[LEASE], dict):
+                warnings.append(
+                    f"{node.name}: {LEASE} is damaged: nothing can be changed: sparkop lease break"
+                )
             missing = next((s for s in ("state", "files") if getattr(document, s) is None), None)
             if missing is not None:
                 unknown.append(unread(document, missing, node.name, KIND))
@@ -69,7 +74,7 @@ class StateFiles:
                 blockers.append(_unowned(node, desired.spec.name))
             else:
                 operations += _operations(node, document, desired.spec.name)
-        return Difference(tuple(operations), tuple(blockers), tuple(unknown))
+        return Difference(tuple(operations), tuple(blockers), tuple(unknown), tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
         name = operation.resource.partition("/")[2]

@@ -149,3 +149,17 @@ def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
     destroyed(cluster)
     assert list(node.images) == [IMAGE]
     assert any("so they stay" in event.text for event in cluster.events)
+
+
+def test_a_node_whose_docker_does_not_answer_keeps_its_state() -> None:
+    """Its ranks may still run: they need the key, and a later destroy the history."""
+    cluster = serving()
+    cluster.node("spark-2").docker_up = False
+    result = destroyed(cluster)
+    assert set(result.unknown) == {"spark-2"}
+    assert not any(".sparkop" in path for path in cluster.node("spark-1").files)
+    node = cluster.node("spark-2")
+    assert node.path("cluster.json", "~/.sparkop/test") in node.files
+    node.docker_up = True
+    destroyed(cluster)
+    assert ours_left(cluster) == []

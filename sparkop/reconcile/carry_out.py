@@ -1,0 +1,41 @@
+"""A plan carried out under the lease: what apply, stop and destroy share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from sparkop.errors import LeaseHeldError
+from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.lease import Held
+from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.plan import Plan
+from sparkop.resources.base import Clock, Context, Resource
+from sparkop.resources.events import Listener
+from sparkop.resources.threads import AnyOf
+
+
+def carry_out(
+    plan: Plan,
+    reading: Reading,
+    held: Held,
+    resources: Sequence[Resource],
+    *,
+    emit: Listener,
+    stop: threading.Event,
+    clock: Clock,
+) -> Outcome:
+    """Execute a plan that was made of the reading. Raises LeaseHeldError when the lease is lost meanwhile."""
+    context = Context(
+        desired=reading.desired,
+        observed=reading.observed,
+        hosts=held.hosts,
+        fences=held.fences,
+        emit=emit,
+        stop=AnyOf(stop, held.lost),
+        clock=clock,
+    )
+    outcome = execute(plan, context, resources)
+    if held.lost.is_set():
+        raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+    return outcome
