@@ -227,12 +227,10 @@ def hold(
     taken: dict[str, Fence] = {}
     held.fences = taken
     try:
+        expected = _free(spec, hosts, fences, seen, clock, emit, info, stop or threading.Event())
         for name, fence in fences.items():
-            expected = _free(
-                spec, hosts[name], fence, seen[name], clock, emit, info, stop or threading.Event()
-            )
             try:
-                hosts[name].act("lease.acquire", {"expected": expected, "info": info}, fence)
+                hosts[name].act("lease.acquire", {"expected": expected[name], "info": info}, fence)
             except LeaseHeldError as error:
                 document = _look(spec, hosts[name], fence)
                 raise _damage(document, name) or _held(name, lease_in(name, document), error.cause) from error
@@ -245,35 +243,46 @@ def hold(
 
 def _free(
     spec: ClusterSpec,
-    host: Host,
-    fence: Fence,
-    seen: LeaseState | None,
+    hosts: Mapping[str, Host],
+    fences: Mapping[str, Fence],
+    seen: Mapping[str, LeaseState | None],
     clock: Clock,
     emit: Listener,
     info: Mapping[str, Json],
     stop: threading.Event,
-) -> dict[str, Json] | None:
-    """Return when the lease can be taken: what to name as expected. Raises LeaseHeldError."""
-    if seen is None or seen.released:
-        return None
-    host.act("lease.ask", {"info": dict(info)}, fence)
-    emit(Event(Phase.NOTE, node=host.name, text=f"the lease is held by {seen.told}; watching its heartbeat"))
-    began = stood = clock.monotonic()
-    last = seen
-    while not stop.is_set():
+) -> dict[str, dict[str, Json] | None]:
+    """Return when the lease can be taken on every node, all watched at once: what to name as expected there.
+
+    Raises LeaseHeldError, and WaitInterruptedError when ``stop`` is set.
+    """
+    expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
+    watched = {name: lease for name, lease in seen.items() if lease is not None and not lease.released}
+    for name, lease in watched.items():
+        hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
+        text = f"the lease is held by {lease.told}; watching its heartbeat"
+        emit(Event(Phase.NOTE, node=name, text=text))
+    began = clock.monotonic()
+    stood = dict.fromkeys(watched, began)
+    while watched:
+        if stop.is_set():
+            told = next(iter(watched.values())).told
+            raise WaitInterruptedError(f"stopped waiting for the lease that {told} holds")
         clock.sleep(LOOK_EVERY)
-        now = clock.monotonic()
-        current = lease_in(host.name, _look(spec, host, fence))
-        if current is None or current.released:
-            return None
-        if current.expected != last.expected:
-            last, stood = current, now
-            if current.info.get("command") != YIELDS or now - began > YIELD_DEADLINE:
-                raise _held(host.name, current)
-        elif now - stood >= EXPIRY:
-            emit(Event(Phase.NOTE, node=host.name, text=f"{current.told} has not moved for {EXPIRY:.0f} s"))
-            return current.expected
-    raise WaitInterruptedError(f"stopped waiting for the lease that {last.told} holds")
+        for name, last in list(watched.items()):
+            now = clock.monotonic()
+            current = lease_in(name, _look(spec, hosts[name], fences[name]))
+            if current is None or current.released:
+                del watched[name]
+            elif current.expected != last.expected:
+                watched[name], stood[name] = current, now
+                if current.info.get("command") != YIELDS or now - began > YIELD_DEADLINE:
+                    raise _held(name, current)
+            elif now - stood[name] >= EXPIRY:
+                text = f"{current.told} has not moved for {EXPIRY:.0f} s"
+                emit(Event(Phase.NOTE, node=name, text=text))
+                expected[name] = current.expected
+                del watched[name]
+    return expected
 
 
 def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:

@@ -244,6 +244,8 @@ def show_destroyed(gone: Destroyed, output: str = "text") -> None:
     if output == "json":
         print_json(document(gone))
         return
+    if not gone.removed and not gone.unknown:
+        talk().print("nothing of the cluster is there")
     for node, removed in gone.removed.items():
         out().print(Text.assemble((f"{node}: ", "bold"), f"removed {', '.join(removed) or 'nothing'}"))
     for node, reason in gone.unknown.items():
