@@ -212,7 +212,8 @@ def test_too_little_room_is_told_before_anything_is_fetched(node: Node, hub: Hub
     huge = {"path": "huge.bin", "size": 1 << 44, "sha256": "0" * 64}
     status = node.run(node.job([*hub.job_files(), huge], hub))
     assert status["error"]["kind"] == "space"
-    assert "free" in status["error"]["remedy"]
+    assert "16.0 TiB are still to come" in status["error"]["message"]
+    assert "weights.path" in status["error"]["remedy"]
     assert hub.log == []
 
 

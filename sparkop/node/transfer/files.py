@@ -35,6 +35,15 @@ class StoppedError(Exception):
     """The job was told to stop."""
 
 
+def size_text(count: float) -> str:
+    """``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return "%d B" % count if unit == "B" else "%.1f %s" % (count, unit)
+        count /= 1024
+    return "%.1f TiB" % count
+
+
 def as_transfer_error(error: OSError) -> TransferError:
     """A failure of the node's own disk, in the user's words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, Optional
 
 from .blocks import Staging
 from .fetch import Fetch
-from .files import File, Job, StoppedError, TransferError, part_of
+from .files import File, Job, StoppedError, TransferError, part_of, size_text
 from .hashing import FileHash, hash_file, looks_like_pointer, read_header, release_file
 from .ledger import Ledger, agrees, sync_folder
 from .peering import check_route
@@ -163,9 +163,11 @@ class Run:
         free, inodes = self._place.free()
         if need > free:
             raise TransferError(
-                "space", "%d bytes are still to come and %d are free in %s" % (need, free, self._place.root),
-                "free %d bytes there, or choose another path" % (need - free),
-            )  # fmt: skip
+                "space",
+                "%s are still to come and %s are free in %s"
+                % (size_text(need), size_text(free), self._place.root),
+                "free %s there, or set weights.path to a larger disk" % size_text(need - free),
+            )
         if 0 <= inodes < 3 * len(files):
             raise TransferError(
                 "space", "%d inodes are free in %s" % (inodes, self._place.root), "remove files there"
