@@ -27,6 +27,9 @@ from tests.scenarios.conftest import ROOT, STANDIN, User
 
 SLACK = 3.0
 """Seconds after its end in which a fault may still cost a request."""
+REST = 80.0
+MOST_AT_REST = 0.005
+"""Part of a core (issue 5)."""
 GROWTH = 1.3
 """How many times its size of the first minute watch may have at the end."""
 
@@ -105,9 +108,24 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
 
 
+def at_rest(user: User) -> list[str]:
+    """What a watch costs that looks every ten seconds at a cluster with which nothing is wrong."""
+    watcher = Watcher(user, STANDIN, period=10.0, name="rest")
+    watcher.until(verdict("serving"), 60)
+    time.sleep(10)
+    before = use_of(watcher.process.pid)
+    time.sleep(REST)
+    after = use_of(watcher.process.pid)
+    watcher.end()
+    part = (after.busy - before.busy) / (after.at - before.at)
+    print(f"at rest: {100 * part:.2f} % of a core, {after.resident >> 20} MiB; load {os.getloadavg()[0]:.1f}")
+    return [f"{100 * part:.2f} % of a core at rest"] if part > MOST_AT_REST else []
+
+
 def soak(user: User, minutes: float, chance: random.Random) -> list[str]:
     """What was wrong; empty when nothing was."""
     user.sparkop("apply", STANDIN, check=0)
+    resting = at_rest(user)
     watcher = Watcher(user, STANDIN)
     watcher.until(verdict("serving"), 60)
     client = client_of(user)
@@ -125,7 +143,7 @@ def soak(user: User, minutes: float, chance: random.Random) -> list[str]:
     code = watcher.end()
     if code != 143:
         soaked.wrong.append(f"watch exited {code}")
-    return soaked.wrong + afterwards(user, soaked.done) + _served(asked, soaked) + _told(soaked)
+    return resting + soaked.wrong + afterwards(user, soaked.done) + _served(asked, soaked) + _told(soaked)
 
 
 def one(user: User, watcher: Watcher, trouble: Trouble, soaked: Soak) -> None:
