@@ -326,9 +326,8 @@ class SimulatedContainers:
         if image is None:
             self._fail(f"No such image: {spec.image}")
         self._node.created += 1
-        container = SimulatedContainer(
-            spec, sha256(f"{self._node.name} {self._node.created}".encode()), image.id
-        )
+        identity = sha256(f"{self._node.name} {self._node.created}".encode())
+        container = SimulatedContainer(spec, identity, image.id, image_labels=image.labels)
         self._node.containers[spec.name] = container
         self._node.start(container)
         return {"id": container.id}

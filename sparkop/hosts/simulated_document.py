@@ -182,7 +182,7 @@ def _container(container: SimulatedContainer) -> dict[str, Any]:
         "name": container.spec.name,
         "image": container.spec.image,
         "image_id": container.image_id,
-        "labels": dict(container.spec.labels),
+        "labels": {**container.image_labels, **container.spec.labels},
         "state": container.state,
         "exit_code": container.exit_code if ended else None,
         "oom_killed": container.oom_killed,

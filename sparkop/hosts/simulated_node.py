@@ -78,6 +78,8 @@ class SimulatedContainer:
     started_at: float | None = None
     finished_at: float | None = None
     memory: int = 0
+    image_labels: Mapping[str, str] = field(default_factory=dict)
+    """Docker gives them to the container."""
     log: list[bytes] = field(default_factory=list)
     mounted: dict[str, bytes] = field(default_factory=dict)
     """Files as they were when it started, by their place in it."""

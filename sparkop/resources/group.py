@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sparkop.hosts.document import Container, Document
 from sparkop.resources.desired import Desired, DesiredRank
-from sparkop.resources.labels import ROLE_RANK, Stamp, ours
+from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
 from sparkop.resources.stamped import changed_field, same, short_image
@@ -134,6 +134,9 @@ def _rebuilt(desired: Desired, observed: Observed, rank: DesiredRank, own: Found
     docker = observed.documents[rank.node].docker
     image = docker.images.get(rank.container.image) if docker and desired.spec.image.build else None
     if own is None or image is None or own.container.image_id == image.id:
+        return None
+    ran, built = own.container.labels.get(BUILD), image.labels.get(BUILD)
+    if built is not None and ran == built:  # of the same files, without Docker's cache
         return None
     return Cause("image", short_image(own.container.image_id), short_image(image.id))
 

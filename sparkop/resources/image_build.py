@@ -15,13 +15,12 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.build_context import BuildContext
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
+from sparkop.resources.labels import BUILD
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import BuildSpec
 
 KIND = "image"
-BUILD = "sparkop.build"
-"""Label of a built image: hash of context and base."""
 BASE = "sparkop.base"
 """Label of a built image: the base, by digest where it has one."""
 TAIL = 20
@@ -60,7 +59,9 @@ def difference(desired: Desired, observed: Observed) -> Difference:
             head = next((o for o in operations if o.node == desired.head), None)
             needs = (head.key,) if head and "@" not in build.base else ()
             operations.append(Operation(Action.BUILD, node.name, KIND, cause, needs=needs))
-    warnings = (f"image.build: {context.problem}: images are not compared",) if context.problem else ()
+    warnings = _other_bases(desired, observed)
+    if context.problem:
+        warnings = (f"image.build: {context.problem}: images are not compared", *warnings)
     return Difference(tuple(operations), tuple(blockers), tuple(unknown), warnings)
 
 
@@ -109,6 +110,25 @@ def _base(desired: Desired, observed: Observed) -> str:
     remembered = built.labels.get(BASE, "") if built else ""
     same_name = remembered.partition("@")[0] == _name(build.base)
     return remembered if "@" in remembered and same_name else build.base
+
+
+def _other_bases(desired: Desired, observed: Observed) -> tuple[str, ...]:
+    """A base that was built or loaded on the nodes has no digest: only its id tells whether it is one."""
+    base = _build_of(desired).base
+    found = {
+        name: docker.images.get(base)
+        for name in desired.nodes
+        if (docker := observed.documents[name].docker) is not None
+    }
+    head = found.get(desired.head)
+    if "@" in base or head is None or _by_digest(base, head) != base:
+        return ()
+    return tuple(
+        f"{name}: {base} is another image than on {desired.head}, and has no digest: name a base of a "
+        "registry, or copy it there (docker save, docker load)"
+        for name, image in found.items()
+        if image is not None and image.id != head.id
+    )
 
 
 def _by_digest(reference: str, found: Image | None) -> str:

@@ -21,6 +21,8 @@ FABRIC = "sparkop.fabric"
 """Hash of what the spec said of the choice of rails: a running rank keeps its rails while it is the same."""
 MEMORY = "sparkop.memory"
 """Hash of a rank's memory numbers (``numbers``): what the guard writes down when it has to kill."""
+BUILD = "sparkop.build"
+"""On a built image: hash of context and base. Docker gives it to the containers of the image."""
 GENERATION = "sparkop.generation"
 EPOCH = "sparkop.epoch"
 

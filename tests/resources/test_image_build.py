@@ -14,7 +14,8 @@ from sparkop.errors import BlockedError
 from sparkop.hosts.simulated_node import SimulatedImage
 from sparkop.resources import image_build
 from sparkop.resources.build_context import BuildContext, beside, read_context
-from sparkop.resources.image_build import BASE, BUILD
+from sparkop.resources.image_build import BASE
+from sparkop.resources.labels import BUILD
 from sparkop.resources.operations import Action
 from sparkop.spec.models import ClusterSpec
 from tests.reconcile.simulation import Cluster, spec_of
@@ -59,6 +60,28 @@ def test_every_node_builds_the_same_and_only_once() -> None:
     stamps = {image.labels[BUILD] for image in images(made)}
     assert stamps == {read_context("sglang-sm121").stamp(PINNED)}
     assert not made.plan().operations
+
+
+def test_the_same_files_are_the_same_image_whatever_its_id() -> None:
+    """Other versions of Docker, or a build without its cache: known by the label, nobody is stopped."""
+    made = cluster()
+    made.apply()
+    ran = [made.rank(number)[1].id for number in (0, 1)]
+    node = made.node("spark-2")
+    node.images[TAG] = replace(node.images[TAG], id="sha256:built-without-a-cache")
+    assert not made.plan().operations
+    made.apply()
+    assert [made.rank(number)[1].id for number in (0, 1)] == ran
+
+
+def test_a_base_without_a_digest_that_differs_is_told() -> None:
+    """Built under one name on each node: the label can't tell them apart."""
+    made = cluster("made/base:1")
+    for name, identity in (("spark-1", "sha256:one"), ("spark-2", "sha256:two")):
+        made.node(name).images["made/base:1"] = SimulatedImage(identity)
+    assert "spark-2: made/base:1 is another image than on spark-1" in "\n".join(made.plan().warnings)
+    made.node("spark-2").images["made/base:1"] = SimulatedImage("sha256:one")
+    assert not made.plan().warnings
 
 
 def test_the_ranks_start_after_the_build() -> None:

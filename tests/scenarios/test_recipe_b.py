@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,9 @@ def logs_outlive_their_containers(user: User) -> None:
 
 def load_offline(user: User, host: str, revision: str) -> Path:
     """What the hub's own library finds in a host's cache without a network, as the engine does."""
-    home = Path(f"/proc/{user.lab.host(host).running()}/root/root/.cache/huggingface")
+    there = Path(f"/proc/{user.lab.host(host).running()}/root/root/.cache/huggingface")
+    home = Path(tempfile.mkdtemp(dir=user.home)) / "huggingface"  # the library resolves /proc/N/root to /
+    shutil.copytree(there, home, symlinks=True)
     program = (
         f"from huggingface_hub import snapshot_download as d; print(d({MODEL_REPOSITORY!r}, "
         f"revision={revision!r}, local_files_only=True))"
@@ -145,7 +149,8 @@ def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(re
             assert (found / name).read_bytes() == source.read_bytes()
         assert str((found / "config.json").readlink()).startswith("../../blobs/")
 
-    (load_offline(recipe, "spark-2", commit) / "model.safetensors").resolve().unlink()
+    snapshot = f"/root/.cache/huggingface/hub/models--sparkop--tiny-chat/snapshots/{commit}"
+    lab.host("spark-2").exec(["sh", "-c", f"rm $(realpath {snapshot}/model.safetensors)"])
     assert [each for each in planned(recipe) if each[1] == "weights"] == [("copy", "weights", "spark-2")]
     before = sent(recipe)
     recipe.sparkop("download", *SPEC, check=0)
