@@ -34,6 +34,8 @@ from sparkop.spec.models import ClusterSpec
 Approve = Callable[[Plan], bool]
 """Asked once, with the first plan that stops serving or removes what is not ours; False: it is not done."""
 
+MOST_CAUSES = 5
+"""The same whatever the cause: a build context with a log in it is another one at every look."""
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
 
@@ -179,15 +181,20 @@ class _Run:
     def once_too_often(self, plan: Plan) -> None:
         """Raise BlockedError when something had to be done again and again: it does not converge."""
         for operation in plan.operations:
-            identity = (operation.key, repr(operation.cause))
-            self.times[identity] += 1
-            if self.times[identity] > MOST_TIMES:
-                cause = operation.cause
+            cause = operation.cause
+            for identity, most in (
+                ((operation.key, repr(cause)), MOST_TIMES),
+                ((operation.key, ""), MOST_CAUSES),
+            ):
+                self.times[identity] += 1
+                if self.times[identity] <= most:
+                    continue
                 raise BlockedError(
-                    f"{operation.action} {operation.resource} was done {MOST_TIMES} times and does not hold",
+                    f"{operation.action} {operation.resource} was done {most} times and does not hold",
                     node=operation.node,
                     cause=f"{cause.field} is {cause.observed} again, not {cause.desired}",
-                    remedy="something else changes it: look for another program that manages this node",
+                    remedy="something else changes it: another program that manages this node, or one that "
+                    "writes into the build context",
                 )
 
 

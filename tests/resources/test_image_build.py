@@ -175,6 +175,22 @@ def test_without_its_context_an_image_that_is_there_is_kept(tmp_path: Path) -> N
     assert any("images are not compared" in warning for warning in plan.warnings)
 
 
+def test_a_context_that_changes_all_the_time_ends_the_apply(tmp_path: Path) -> None:
+    """A log in it, for example: it was built again and again for ever."""
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    made = cluster(context=str(tmp_path))
+
+    def grow(event: object) -> None:
+        with (tmp_path / "some.log").open("a") as log:
+            log.write(f"{event}\n")
+
+    with pytest.raises(BlockedError, match="times and does not hold") as caught:
+        made.apply(emit=grow)
+    assert "build context" in (caught.value.remedy or "")
+    assert 4 <= len(builds(made)) <= 12
+    assert not made.started
+
+
 def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = [
         {"stream": f"Step 3/4 : RUN {'patch ' * 50}\n"},

@@ -169,9 +169,10 @@ def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(re
 
 def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> None:
     """The image's tag stays; what runs is its content."""
-    dockerfile = tmp_path / "Dockerfile"
+    (tmp_path / "context").mkdir()  # sparkop's own log lies beside it
+    dockerfile = tmp_path / "context" / "Dockerfile"
     dockerfile.write_text("ARG BASE\nFROM ${BASE}\nRUN echo 1 > /version\n")
-    own = ("--set", f"image.build.context={tmp_path}")
+    own = ("--set", f"image.build.context={dockerfile.parent}")
     recipe.sparkop("apply", *SPEC, *own, "--yes", check=0)
     ran = ids(recipe)
     dockerfile.write_text("ARG BASE\nFROM ${BASE}\nRUN echo 2 > /version\n")
