@@ -48,7 +48,7 @@ def test_apply_diff_break_mend_stop(user: User) -> None:
     user.sparkop("stop", STANDIN, check=0)
     stopped = user.sparkop("status", STANDIN, "-o", "json").json
     assert stopped["stoppedByHuman"] is True
-    assert all(rank["state"] == "missing" for rank in stopped["ranks"])
+    assert all(rank["state"] == "stopped" for rank in stopped["ranks"])
 
 
 def test_a_cut_fabric_is_a_physical_fault_and_nothing_is_restarted(user: User) -> None:
