@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparkop.hosts.rails import rails
 from sparkop.resources.base import Context
 from sparkop.resources.weights_program import call
 from sparkop.spec.nodes import NodeSpec
 
-PEER_STREAMS = 2
-"""Over a trusted fabric: more gain nothing, the receiver's hash is the limit."""
+PEER_STREAMS = 1
+"""Over a trusted fabric: the receiver's hash is the limit, and what comes in order is hashed from memory."""
 SSH_STREAMS = 8
 """One ssh connection is one core of encryption on each side; a node with fewer cores uses fewer."""
 
 
 def way(context: Context, source: str, node: str, offer: Mapping[str, Any]) -> dict[str, Any]:
     """Sources, streams and secrets of a job on ``node`` that reads what ``source`` offers it."""
+    address = fabric_address(context, source)
+    offer = {**offer, "fabric": address}
     if context.desired.spec.fabric.trusted:
         found = _plain(context, source, offer)
     else:
         found = _over_ssh(context, source, node, offer)
-    ends = {"address": fabric_address(context, source), "from": fabric_address(context, node)}
+    ends = {"address": address, "from": fabric_address(context, node), "speed": _link_speed(context, node)}
     return {**found, "sources": [{**each, **ends} for each in found["sources"]]}
 
 
@@ -101,6 +104,13 @@ def fabric_address(context: Context, name: str) -> str:
     assert facts is not None
     assert facts.fabric is not None
     return facts.fabric.address
+
+
+def _link_speed(context: Context, name: str) -> int:
+    """Of the interface with the node's fabric address, in Mb/s; 0 where it is not known."""
+    own = fabric_address(context, name)
+    found = rails(context.observed.documents[name])
+    return next((rail.speed_mbps or 0 for rail in found if rail.address == own), 0)
 
 
 def node_spec(context: Context, name: str) -> NodeSpec:

@@ -47,8 +47,13 @@ def carry_out(
         return True
 
     watch = _SourceWatch(source, context)
+    noted: set[str] = set()
 
     def tell(status: Status) -> None:
+        for note in status.get("notes") or ():
+            if note not in noted:
+                noted.add(note)
+                context.log(str(note), node)
         _tell(context, status, source)
         watch.look(status)
 

@@ -129,6 +129,7 @@ def _offer(state: str, request: Json) -> Json:
         **({key: request.get(key) for key in ("directory", "hub", "files")} if "files" in request else {}),
         "images": list(dict.fromkeys(reversed(known)))[:IMAGES],
         "address": request.get("address"),
+        "fabric": request.get("fabric"),
     }
     lock = _lock(state, "share.lock")
     if lock is None:

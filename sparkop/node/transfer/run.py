@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, Mapping, Optional
 
+from . import link
 from .blocks import Staging
 from .fetch import Fetch
 from .files import File, Job, StoppedError, TransferError, part_of, size_text
@@ -17,6 +18,7 @@ from .ledger import Ledger, agrees, sync_folder
 from .peering import check_route
 from .place import Place
 from .rebuild import take_parts
+from .sources import Source
 from .status import Status
 
 HASHERS = max(1, min(4, os.cpu_count() or 1))
@@ -49,6 +51,7 @@ class Run:
                 for source in self._job.sources:
                     if source.get("address"):
                         check_route(str(source["address"]), str(source["from"]))
+                self._look_at_links(missing)
                 self.status.phase("fetching")
                 self._fetch([file for file in missing if not file.parts])
                 self._fetch([file for file in missing if file.parts])
@@ -172,6 +175,18 @@ class Run:
             raise TransferError(
                 "space", "%d inodes are free in %s" % (inodes, self._place.root), "remove files there"
             )
+
+    def _look_at_links(self, files: List[File]) -> None:
+        """A degraded link is named before a long copy, not found out by the time it takes."""
+        if sum(file.size for file in files) < link.LONG:
+            return
+        for document in self._job.sources:
+            source = Source(document, self._job.secrets)
+            if not source.by_piece:
+                self.status.phase("measuring")
+                url, headers = source.address(link.PATH)
+                told = link.look(document, source.command, url, headers)
+                self.status.notes.extend([told] if told else [])
 
     def _fetch(self, files: List[File]) -> None:
         for file in files:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hmac
+import json
 import os
 import re
 import select
@@ -21,6 +22,7 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from . import link
 from .files import Block, File, TransferError, parse_file
 from .ledger import agrees, read_json
 from .place import Place
@@ -50,6 +52,8 @@ class Shelf:
         self._place = Place("/", None)
         self._files: Dict[str, File] = {}
         self._images: Set[str] = set()
+        self.address = ""
+        """This node's own on the fabric."""
         self._ledger: Tuple[int, Dict[str, Any]] = (0, {})
         self.look()
 
@@ -68,6 +72,7 @@ class Shelf:
             self._place = Place(document.get("directory") or "/", document.get("hub"))
             self._files = {item["path"]: parse_file(item) for item in document.get("files") or ()}
             self._images = set(document.get("images") or ())
+            self.address = str(document.get("fabric") or "")
             self._read = stamp
 
     def file(self, path: str) -> Optional[File]:
@@ -153,6 +158,8 @@ class Handler(BaseHTTPRequestHandler):
         except TransferError:
             return self._refuse(404)
         path = urllib.parse.unquote(self.path.lstrip("/"))
+        if path == link.PATH:
+            return self._measure()
         if path.startswith(IMAGE):
             return self._send_image(path[len(IMAGE) :])
         file = self.shelf.file(path)
@@ -177,6 +184,21 @@ class Handler(BaseHTTPRequestHandler):
             if handle is not None or time.monotonic() > deadline or self.shelf.source_state() != "running":
                 return handle, reached
             time.sleep(POLL)
+
+    def _measure(self) -> None:
+        """Open a port for one measurement of the link: two lines, where it is and how it went for us."""
+        address = self.shelf.address
+        self.close_connection = True
+        try:
+            offered, serve = link.offer(address)
+        except OSError:
+            return self._refuse(503)
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self._write(memoryview(json.dumps(offered).encode() + b"\n"))
+        with suppress(OSError):
+            self._write(memoryview(json.dumps(serve()).encode() + b"\n"))
 
     def _send_image(self, identity: str) -> None:
         """An image on offer, in chunks; an engine that fails in the middle breaks it off."""

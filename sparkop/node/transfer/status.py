@@ -57,6 +57,8 @@ class Status:
         self._received = self._discarded = self._hashed = 0
         self.bad: Dict[str, str] = {}
         self.problems: List[str] = []
+        self.notes: List[str] = []
+        """What the user should know while it goes on."""
 
     def follow(self, work: Callable[[], None]) -> bool:
         """Do the work and write how it ended; False when it failed or was cancelled."""
@@ -151,6 +153,7 @@ class Status:
                 active={path: {"size": size, "done": part} for path, (size, part) in shown},
                 bad=dict(self.bad),
                 problems=list(self.problems),
+                notes=list(self.notes),
             )  # fmt: skip
 
     def _rate(self, count: int) -> float:
