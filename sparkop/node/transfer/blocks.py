@@ -19,9 +19,9 @@ from .files import BLOCK, Block, File, StoppedError, TransferError, blocks_of
 from .hashing import CHUNK, FileHash, release
 from .ledger import sync_folder, write_whole
 
-FRESH = 16
+FRESH = 64
 """Chunks that wait for the hash in memory, and how far ahead of it they may be."""
-NEAR = 256
+NEAR = 1024
 """Chunks by which the hash may be behind a stream that waits for it."""
 FRESH_WAIT = 1.0
 """Seconds for which it does, at most, with each chunk."""

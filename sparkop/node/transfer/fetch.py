@@ -28,8 +28,8 @@ SPAN = 16
 """Blocks asked for by one request, at most."""
 UNCOMMITTED = 6
 """Blocks that one stream may be ahead of the disk, the one it reads included: 48 MiB are lost by a kill."""
-AHEAD = 48
-"""MiB that may wait in memory for the hashes of all files."""
+AHEAD = 192
+"""Chunks that may wait in memory for the hashes of all files."""
 ACTIVE = 4
 """Files of several blocks that are open at a time, beside those of one block."""
 TRIES = 2

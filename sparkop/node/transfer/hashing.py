@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, Optional
 
 from .files import File, pieces_hash
 
-CHUNK = 1 << 20
+CHUNK = 256 << 10
+"""Bytes moved at a time: they stay in a core's own cache from the socket to the file and the hash."""
 MAX_HEADER = 100 << 20
 """Bytes; a safetensors header beyond this is taken for damage (readers refuse far smaller ones)."""
 
