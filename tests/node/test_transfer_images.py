@@ -19,6 +19,7 @@ import pytest
 from sparkop.node.transfer import images
 from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.images import ImageRun
+from sparkop.node.transfer.serve import write_chunk
 
 DATA = os.urandom(3 << 20)
 TAG = "registry.example/engine:sparkop-1"
@@ -138,9 +139,9 @@ def peer(*tries: tuple[bytes, bool]) -> Iterator[str]:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for start in range(0, len(data), 1 << 20):
-                images.write_chunk(self.wfile.write, memoryview(data)[start : start + (1 << 20)])
+                write_chunk(self.wfile.write, memoryview(data)[start : start + (1 << 20)])
             if whole:
-                images.write_chunk(self.wfile.write, memoryview(b""))
+                write_chunk(self.wfile.write, memoryview(b""))
             self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Peer)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +57,22 @@ def test_a_link_that_only_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(link.socket.socket, "sendall", slowly)
     rate, busy, theirs = measured()
     assert "degraded" in verdict("127.0.0.1", SPARK, rate, max(busy, theirs))
+
+
+def test_a_share_is_asked_over_a_connection_that_both_ends_keep(tmp_path: Path) -> None:
+    """As over ssh, whose end would be that of the measurement."""
+    state = tmp_path / "state"
+    (state / "transfer").mkdir(parents=True)
+    (state / "transfer" / "share.json").write_text(json.dumps({"fabric": "127.0.0.1"}))
+    program = f"from sparkop.node.transfer.serve import answer_on_stdio; answer_on_stdio({str(state)!r})"
+    source = {"address": "127.0.0.1", "speed": 10**9}  # so fast that any figure is a degraded one
+    command = [sys.executable, "-c", program]
+    known = link.BUSY
+    try:
+        link.BUSY = float("inf")
+        assert "degraded" in link.look(source, command, "http://peer/speed", {})
+    finally:
+        link.BUSY = known
 
 
 def test_who_does_not_show_the_token_gets_nothing() -> None:

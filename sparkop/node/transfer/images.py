@@ -23,7 +23,7 @@ from .files import File, Job, StoppedError, TransferError
 from .hashing import CHUNK
 from .http import Client, RetryError
 from .peering import check_route
-from .serve import IMAGE
+from .serve import IMAGE, write_chunk
 from .sources import Limiter, Source
 from .status import Status
 
@@ -86,14 +86,6 @@ def find(identity: str) -> Optional[Dict[str, Any]]:
             return None
         raise
     return found if isinstance(found, dict) and found.get("Id") == identity else None
-
-
-def write_chunk(write: Callable[[memoryview], object], data: memoryview) -> None:
-    """A chunk of HTTP/1.1; an empty one ends the body."""
-    write(memoryview(b"%x\r\n" % len(data)))
-    if len(data):
-        write(data)
-    write(memoryview(b"\r\n"))
 
 
 def export(identity: str, write: Callable[[memoryview], object]) -> None:

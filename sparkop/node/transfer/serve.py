@@ -20,7 +20,7 @@ import urllib.parse
 from contextlib import suppress
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import link
 from .files import Block, File, TransferError, parse_file
@@ -193,12 +193,18 @@ class Handler(BaseHTTPRequestHandler):
             offered, serve = link.offer(address)
         except OSError:
             return self._refuse(503)
-        self.send_response(200)
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self._write(memoryview(json.dumps(offered).encode() + b"\n"))
+        self._begin_chunks()
+        write_chunk(self._write, memoryview(json.dumps(offered).encode() + b"\n"))
         with suppress(OSError):
-            self._write(memoryview(json.dumps(serve()).encode() + b"\n"))
+            write_chunk(self._write, memoryview(json.dumps(serve()).encode() + b"\n"))
+            write_chunk(self._write, memoryview(b""))
+
+    def _begin_chunks(self) -> None:
+        """An answer of unknown length; without a word of closing, at which a client would end its ssh."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
 
     def _send_image(self, identity: str) -> None:
         """An image on offer, in chunks; an engine that fails in the middle breaks it off."""
@@ -210,10 +216,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self._refuse(404)
         except (OSError, images.RefusalError):
             return self._refuse(503)
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()  # at once: an engine takes its time before the first byte
-        self.wfile.flush()
+        self._begin_chunks()  # at once: an engine takes its time before the first byte
         with suppress(OSError, HTTPException, images.RefusalError):
             images.export(identity, self._write)
 
@@ -255,6 +258,14 @@ def send_file(target: int, handle: int, start: int, end: int) -> None:
         if not count:
             raise ConnectionError("the file became shorter while it was sent")
         start += count
+
+
+def write_chunk(write: Callable[[memoryview], object], data: memoryview) -> None:
+    """A chunk of HTTP/1.1; an empty one ends the body."""
+    write(memoryview(b"%x\r\n" % len(data)))
+    if len(data):
+        write(data)
+    write(memoryview(b"\r\n"))
 
 
 class _StdioHandler(Handler):
