@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ def measure(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, flo
 
 def report(title: str, medians: Mapping[str, float], bars: list[Bar], size: int = 0) -> bool:
     """Print the table; False when a bar is missed."""
-    print(f"\n{title}")
+    print(f"\n{title} (load {os.getloadavg()[0]:.1f}: figures are believed below 2)")
     for name, seconds in medians.items():
         rate = f"{size / seconds / 1e6:8.0f} MB/s" if size else ""
         print(f"  {name:32} {seconds:9.3f} s {rate}")

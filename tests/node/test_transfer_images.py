@@ -40,7 +40,8 @@ class Quiet(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        self.wfile.write(text)
+        if text:
+            self.wfile.write(text)
 
 
 class Engine(Quiet):
