@@ -15,7 +15,7 @@ from sparkop.hosts.document import Container, Document
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import state_text
-from sparkop.resources.guard import guard_name
+from sparkop.resources.guard import guard_names
 from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_ADOPT, History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
@@ -48,7 +48,7 @@ class Foreign:
             document = observed.documents[node.name]
             found = _foreign(desired.spec, document)
             for container in found:
-                made = _told(node.name, container, history)
+                made = _told(desired.spec, node.name, container, history)
                 if isinstance(made, Operation):
                     operations.append(made)
                 else:
@@ -67,7 +67,7 @@ class Foreign:
 
 
 def _names(spec: ClusterSpec) -> list[str]:
-    return [*container_names(spec), guard_name(spec.name)]
+    return [*container_names(spec), *guard_names(spec.name)]
 
 
 def _ports(spec: ClusterSpec) -> list[int]:
@@ -82,11 +82,12 @@ def _foreign(spec: ClusterSpec, document: Document) -> list[Container]:
     )
 
 
-def _told(node: str, container: Container, history: History) -> Operation | Blocker:
+def _told(spec: ClusterSpec, node: str, container: Container, history: History) -> Operation | Blocker:
     other = container.labels.get(CLUSTER)
     whose = f"of cluster {other}" if other else "not made by sparkop"
+    what = "memory guard" if container.name in guard_names(spec.name) else "rank"
     cause = Cause(
-        f"container {container.name}", f"{state_text(container)}, {whose}", "a rank of this cluster"
+        f"container {container.name}", f"{state_text(container)}, {whose}", f"a {what} of this cluster"
     )
     resource = f"{KIND}/{container.name}"
     if other is None and AGREED_ADOPT in history.agreed:

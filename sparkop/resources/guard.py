@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -13,6 +14,8 @@ from sparkop.resources.labels import ROLE_GUARD, common
 from sparkop.resources.stamped import hash_of, text_of
 from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
+
+_PROGRAM = re.compile(r"memguard-([0-9a-f]{12})\.pyz")
 
 
 @cache
@@ -31,6 +34,22 @@ def program_file() -> str:
 def guard_name(cluster: str) -> str:
     """Name of the guard's container."""
     return f"{cluster}-memguard"
+
+
+def guard_names(cluster: str) -> tuple[str, str]:
+    """Both names that it may have: one that relieves another can't have its name."""
+    return guard_name(cluster), f"{guard_name(cluster)}-2"
+
+
+def program_in(text: str) -> str:
+    """Which program a stamped text names, by its hash; empty when it names none."""
+    found = _PROGRAM.search(text)
+    return found[1] if found else ""
+
+
+def without_program(text: str) -> str:
+    """A stamped text, the same whichever program the guard runs."""
+    return _PROGRAM.sub("memguard.pyz", text)
 
 
 def desired_guard(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec | None:

@@ -15,7 +15,7 @@ from sparkop.resources.base import Clock, Context, Difference
 from sparkop.resources.compare import human_seconds, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
-from sparkop.resources.guard import guard_name, unit_name
+from sparkop.resources.guard import guard_name, guard_names, program_in, unit_name, without_program
 from sparkop.resources.labels import HASH, ROLE_GUARD, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown
@@ -46,7 +46,7 @@ class MemoryGuard:
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         labels = [f"sparkop.cluster={spec.name}"]
-        return {"labels": labels, "containers": [guard_name(spec.name)], "units": True}
+        return {"labels": labels, "containers": list(guard_names(spec.name)), "units": True}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
@@ -136,10 +136,10 @@ def removal_of(cluster: str, node: str, guard: Container, cause: Cause) -> Opera
 
 def _name(spec: ClusterSpec, node: DesiredNode, taken: Set[str]) -> str:
     """Of the guard to start. A container that relieves another one can't have its name."""
-    name = guard_name(spec.name)
     if node.guard is not None and spec.memory.guard.as_unit:
         return unit_name(spec, node.guard)
-    return f"{name}-2" if name in taken else name
+    first, second = guard_names(spec.name)
+    return second if first in taken else first
 
 
 def _mortal(node: DesiredNode, document: Document) -> str | None:
@@ -156,11 +156,14 @@ def _mortal(node: DesiredNode, document: Document) -> str | None:
 
 def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
     """A guard of another spec that is as this spec wants it has only died."""
-    if node.guard is None or (
-        not same(node.guard, stamp.hash) and stamp.spec != node.guard.labels["sparkop.spec"]
-    ):
+    if node.guard is None:
         return Origin.SPEC
-    return Origin.DRIFT
+    if same(node.guard, stamp.hash):
+        return Origin.DRIFT
+    only_program = without_program(stamp.desired) == without_program(node.guard.labels["sparkop.desired"])
+    if only_program or stamp.spec == node.guard.labels["sparkop.spec"]:
+        return Origin.SPARKOP
+    return Origin.SPEC
 
 
 def _wrong(
@@ -173,18 +176,24 @@ def _wrong(
         forms = ("container", "unit")
         return Cause("guard.run", *(forms if spec.memory.guard.as_unit else forms[::-1]))
     if not same(node.guard, stamp.hash):
-        changed = changed_field(stamp.desired, node.guard.labels["sparkop.desired"])
-        return (
-            Cause(f"guard {changed[0]}", changed[1], changed[2])
-            if changed
-            else Cause("hash", "other", "ours")
-        )
+        return _changed(stamp.desired, node.guard.labels["sparkop.desired"])
     if not container.running:
         return Cause("guard", container.state, "running")
     silent = silence(container, document)
     if silent > SILENT:
         return Cause("guard", f"silent for {human_seconds(silent)}", "a reading each second")
     return None
+
+
+def _changed(observed: str, desired: str) -> Cause:
+    """What differs of two stamped texts: what the spec says first, then sparkop's own program."""
+    changed = changed_field(without_program(observed), without_program(desired))
+    if changed:
+        return Cause(f"guard {changed[0]}", changed[1], changed[2])
+    programs = program_in(observed), program_in(desired)
+    if programs[0] != programs[1]:
+        return Cause("sparkop's guard program", *programs)
+    return Cause("hash", "other", "ours")
 
 
 def heartbeat(document: Document) -> Mapping[str, Any]:

@@ -132,12 +132,13 @@ def _first(key: str, before: Any, after: Any) -> tuple[str, str, str]:
         name = next(n for n in sorted({*before, *after}) if before.get(n) != after.get(n))
         if key == "environment" and name not in after:  # who had set it is not known any more
             return f"{key}.{name}", "set", "none"
-        return f"{key}.{name}", _short(before.get(name)), _short(after.get(name))
+        return f"{key}.{name}", *_apart(before.get(name), after.get(name))
     if key == "arguments" and isinstance(before, list) and isinstance(after, list):
         return _first_argument(before, after)
     if key == "image":
-        return key, short_image(str(before)), short_image(str(after))
-    return key, _short(before), _short(after)
+        short = short_image(str(before)), short_image(str(after))
+        return key, *(short if short[0] != short[1] else _apart(before, after))
+    return key, *_apart(before, after)
 
 
 def short_image(reference: str) -> str:
@@ -151,7 +152,7 @@ def _first_argument(before: list[Any], after: list[Any]) -> tuple[str, str, str]
     old, new = _by_flag(before), _by_flag(after)
     for flag in [*new, *(f for f in old if f not in new)]:
         if old.get(flag) != new.get(flag):
-            return flag, _short(old.get(flag)), _short(new.get(flag))
+            return flag, *_apart(old.get(flag), new.get(flag))
     return "arguments", "another order", "the order of the spec"
 
 
@@ -168,10 +169,24 @@ def _by_flag(arguments: list[Any]) -> dict[str, str]:
     return {flag: " ".join(words) or "set" for flag, words in found.items()}
 
 
-def _short(value: Any) -> str:
+def _apart(before: Any, after: Any) -> tuple[str, str]:
+    """Both in short, so that what differs is seen: a long beginning that they share is left out."""
+    texts = _text(before), _text(after)
+    if _short(texts[0]) != _short(texts[1]):
+        return _short(texts[0]), _short(texts[1])
+    differ = next((n for n, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    old, new = (_short("…" + text[max(0, differ - SHORT // 3) :]) for text in texts)
+    return old, new
+
+
+def _text(value: Any) -> str:
     if value is None:
         return "none"
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    text = _text(value)
     return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
 
 

@@ -6,7 +6,11 @@ from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import human_bytes, human_seconds
 from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin, Unknown
 
-ORIGINS = {Origin.SPEC: "the spec was changed", Origin.DRIFT: "drift"}
+ORIGINS = {
+    Origin.SPEC: "the spec was changed",
+    Origin.SPARKOP: "another sparkop made it",
+    Origin.DRIFT: "drift",
+}
 
 
 def plan_lines(plan: Plan) -> list[str]:

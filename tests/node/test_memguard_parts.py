@@ -154,6 +154,47 @@ def test_the_record_tells_who_has_the_memory_after_the_kill(tmp_path: Path) -> N
     assert found["containers"] == ["x-r0"]
 
 
+def test_the_watcher_rests_until_a_kill_has_something_to_follow(tmp_path: Path) -> None:
+    """Far from the floor it turns seldom; from the kill to the last word of the record it does not dawdle."""
+    world = World(line((0, 64 * GIB)))
+    with docker(tmp_path) as made:
+        watching = watcher_of(tmp_path, made, world)
+        trip = watching.trip
+        trip.prepare()
+        trip.start()
+        world.guard.write = trip.write
+        watching.look()
+        world.guard.tick()
+        assert not watching.busy
+        world.rank()
+        world.trace = line((0, 900 * MIB))
+        world.guard.tick()
+        assert watching.busy, "a rank was killed"
+        world.guard.ranks = ()
+        assert trip.written.wait(10)
+        assert watching.busy, "the record is not published"
+        watching.turn(1.0)
+        assert (tmp_path / "trip.json").exists()
+        assert watching.busy, "what the kill brought is not told"
+        watching.turn(1.0 + watcher.AFTER)
+        assert not watching.busy
+
+
+def test_far_from_the_floor_a_look_at_all_processes_opens_one_file_of_most(tmp_path: Path) -> None:
+    """Hundreds of small ones: their control groups and names are no business of the guard."""
+    for pid, pages in ((1, 10), (2, 0), (3, 5000), (4, 4000), (5, 3000), (6, 2000)):
+        place = tmp_path / str(pid)
+        place.mkdir()
+        (place / "statm").write_text(f"9999 {pages} 1 1 0 1 0\n")
+        if pages >= 2000:
+            (place / "comm").write_text(f"p{pid}\n")
+            (place / "cgroup").write_text("0::/docker/abc\n" if pid in (3, 6) else "0::/\n")
+    (tmp_path / "3" / "comm").unlink()  # it ended meanwhile
+    largest, held = reading.processes({"mine": "abc"}, str(tmp_path))
+    assert [(each["pid"], each["name"]) for each in largest] == [(4, "p4"), (5, "p5"), (6, "p6")]
+    assert held == {"mine": 7000 * reading.PAGE}
+
+
 def test_a_full_disk_has_room_for_the_record(tmp_path: Path) -> None:
     """Its space was taken at the start: writing needs no new block."""
     trip = record.TripFile(str(tmp_path))

@@ -13,6 +13,7 @@ from sparkop.reconcile.memory import memory_of, read_memory
 from sparkop.reconcile.status import GuardStatus, status_of
 from sparkop.resources import memory_gate
 from sparkop.resources.guard import desired_guard, program, program_file
+from sparkop.views.plan_text import plan_lines
 from sparkop.views.quantities import sparkline
 from sparkop.views.status import story_lines
 from tests.reconcile.simulation import Cluster, spec_of
@@ -67,6 +68,13 @@ def test_a_new_program_replaces_the_guard_and_leaves_the_ranks() -> None:
         labels["sparkop.hash"] = "v1:" + "0" * 64
         container.spec = ContainerSpec(**{**vars(container.spec), "labels": labels})
         node.files.pop(f"{STATE}/{program_file()}")
+    told = [line for line in plan_lines(cluster.plan()) if " memguard " in line]
+    assert told, "the cause is sparkop itself: nobody has changed the spec, and nothing has drifted"
+    for each in told:
+        assert (
+            f"sparkop's guard program: 000000000000 -> {program_file()[9:21]}  [another sparkop made it]"
+            in each
+        )
     assert {line.partition("@")[0] for line in operations(cluster)} == {
         "create state/memguard.py",
         "remove memguard",
@@ -74,6 +82,19 @@ def test_a_new_program_replaces_the_guard_and_leaves_the_ranks() -> None:
     }
     cluster.apply()
     assert cluster.node("spark-1").files[f"{STATE}/{program_file()}"][0] == program()
+
+
+def test_other_floors_and_another_program_name_the_floors() -> None:
+    """What the user has changed is told first."""
+    cluster = serving()
+    guard = cluster.node("spark-1").containers["test-memguard"]
+    older = guard.spec.labels["sparkop.desired"].replace(program_file(), "memguard-000000000000.pyz")
+    labels = {**guard.spec.labels, "sparkop.hash": "v1:" + "0" * 64, "sparkop.desired": older}
+    guard.spec = ContainerSpec(**{**vars(guard.spec), "labels": labels})
+    cluster.spec = spec_of(2, memory={"kvCache": "4GiB", "guard": {"actionFloor": "2GiB"}})
+    told = [line for line in plan_lines(cluster.plan()) if " memguard " in line and "spark-1" in line]
+    assert told
+    assert all("guard --floor" in line and "[the spec was changed" in line for line in told)
 
 
 def test_a_guard_that_stopped_reading_is_replaced() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
-from sparkop.resources.stamped import changed_field, environment_of, hash_of, normalised, same, text_of
+from sparkop.resources.stamped import SHORT, changed_field, environment_of, hash_of, normalised, same, text_of
 from sparkop.spec.hashing import KNOWN_VERSIONS, desired_hash
 
 BASE = ContainerSpec(
@@ -112,3 +112,21 @@ def test_a_mount_that_differs_is_named_by_its_target() -> None:
     )
     fewer = replace(BASE, mounts=(BASE.mounts[0],))
     assert changed_field(text_of(BASE), text_of(fewer)) == ("mounts./cache", "/home/spark/cache rw", "none")
+
+
+@pytest.mark.parametrize("place", ["mounts", "arguments", "image", "options"])
+def test_long_values_that_differ_at_their_end_are_told_apart(place: str) -> None:
+    """Both sides cut to the same text told nothing."""
+    long = "/srv/" + "folder/" * 20
+    made = {
+        "mounts": lambda end: changed(mounts=(Mount(long + end, "/cache"),)),
+        "arguments": lambda end: changed(arguments=("--model", long + end)),
+        "image": lambda end: changed(image="registry.example/" + long + "engine:" + end),
+        "options": lambda end: changed(options=ContainerOptions(network=long + end)),
+    }[place]
+    found = changed_field(text_of(made("one")), text_of(made("two")))
+    assert found is not None
+    assert found[1] != found[2]
+    assert "one" in found[1]
+    assert "two" in found[2]
+    assert max(map(len, found[1:])) <= SHORT

@@ -40,9 +40,15 @@ class TripFile:
         self.written = threading.Event()
         self._wanted = threading.Semaphore(0)
         self._content = b""
+        self._asked = False
         self._own = threading.Lock()
         """Of the draft and its descriptor; whoever holds it waits for nothing but the disk."""
         self.problem = ""
+
+    @property
+    def pending(self) -> bool:
+        """A record is on its way to the disk, or has reached it and is not published yet."""
+        return self._asked and not self.problem
 
     def prepare(self) -> None:
         """Keep what an earlier guard left, and take the space for the next. Raises OSError."""
@@ -68,6 +74,7 @@ class TripFile:
     def write(self, record: dict[str, Any], seconds: float) -> bool:
         """Write and sync; False when that has not ended well within ``seconds`` (it goes on)."""
         self._content = fitting(record)
+        self._asked = True
         self.written.clear()
         self._wanted.release()
         return self.written.wait(seconds) and not self.problem
@@ -93,6 +100,7 @@ class TripFile:
         """The draft becomes the record. Raises OSError."""
         with self._own:
             self._publish()
+        self._asked = False
 
     def _publish(self) -> None:
         if self.descriptor is not None:

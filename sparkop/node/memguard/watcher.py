@@ -16,6 +16,9 @@ from .guard import LOADING, Guard
 LOOK_EVERY = 2.0
 BEAT_EVERY = 10.0
 TURN = 0.1
+"""Seconds between two turns while a record or a rank's end is waited for."""
+REST = 1.0
+"""The same otherwise: a kill wakes the watcher, and nothing else is in a hurry."""
 AFTER = 3.0
 """Seconds after the record in which killed ranks have given their memory back."""
 CHUNK = 256 << 20
@@ -66,6 +69,15 @@ class Watcher:
         if now - self._beat >= BEAT_EVERY and self.guard.beat >= 0:
             self._beat = now
             self.heartbeat()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a kill has something to follow: its record, its lines in the log, what it brought."""
+        return (
+            self._told_after is not None
+            or self.trip.pending
+            or any(rank.killed_at is not None for rank in self.guard.ranks)
+        )
 
     def carry_out(self, seconds: float) -> None:
         """Wait so long for a kill that Docker has to do, and do all there are: no kill waits for a turn."""
@@ -204,7 +216,7 @@ class Watcher:
     def _run(self) -> None:
         while True:
             self.turn(time.monotonic())
-            self.carry_out(TURN)
+            self.carry_out(TURN if self.busy else REST)
 
 
 class Releaser:
@@ -251,7 +263,7 @@ class Releaser:
                 needed = self.turn()
             except OSError:
                 needed = False
-            time.sleep(0.02 if needed else 0.5)
+            time.sleep(0.02 if needed else 0.5 if self.guard.phase == LOADING else LOOK_EVERY)
 
 
 def opened(folder: str, most: int = 512) -> list[tuple[int, int]]:
