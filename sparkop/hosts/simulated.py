@@ -244,7 +244,7 @@ class SimulatedHost:
         new = [entry] if entry and not any(act.known_as(e, entry["id"]) for e in entries) else []
         if not new and not damaged:
             return {"changed": False}
-        kept = [*entries, *new][-arguments.get("limit", 200) :]
+        kept = act.newest([*entries, *new], arguments.get("limit", 200))
         self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
         return {"changed": True}
 

@@ -25,8 +25,8 @@ directory.remove      ``path``: below the state folder, or the folder itself (``
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)
-history.append        ``entry`` with an ``id``, ``limit`` (``changed``). A damaged history is kept aside and
-                      begun anew with an entry that says so; with an ``entry`` of null that is all
+history.append        ``entry`` with an ``id``, ``limit`` (``changed``; see ``newest``). A damaged history is
+                      kept aside and begun anew with an entry that says so; an ``entry`` of null: that is all
 container.run         ``name``, ``config``: the body of Docker's create (``id``, ``changed``)
 container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
@@ -67,6 +67,8 @@ from . import follow, lease, unit_act, wire
 VERSION = 1
 MOST_LOG = 64 << 20
 """Bytes of a log that are kept, at most."""
+COUNTED = ("start", "ready", "served", "damaged")
+"""Entries of a history that say which group runs, whether it has served, and how often it was restarted."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -241,7 +243,7 @@ class Act:
         new = [entry] if entry and not any(known_as(e, entry["id"]) for e in entries) else []
         if not new and not damaged:
             return {"changed": False}
-        document = {"version": 1, "entries": [*entries, *new][-limit:]}
+        document = {"version": 1, "entries": newest([*entries, *new], limit)}
         return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o600)}
 
     # Containers
@@ -493,6 +495,17 @@ def entries_in(content: bytes) -> list[Any] | None:
 
 def known_as(entry: Any, identifier: str) -> bool:
     return isinstance(entry, dict) and entry.get("id") == identifier
+
+
+def newest(entries: list[Any], limit: int) -> list[Any]:
+    """So many, in their order. Faults that come and go make room before what restarts are counted by."""
+    counted = [n for n, each in enumerate(entries) if isinstance(each, dict) and each.get("event") in COUNTED]
+    kept = set(counted[max(0, len(counted) - limit // 2) :])
+    for number in reversed(range(len(entries))):
+        if len(kept) >= limit:
+            break
+        kept.add(number)
+    return [entries[number] for number in sorted(kept)]
 
 
 def key_in(content: bytes | None, template: bytes) -> str | None:

@@ -13,6 +13,7 @@ from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
+from sparkop.node import act
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.watch import once
 from sparkop.resources.liveness import Verdict
@@ -411,6 +412,44 @@ def test_the_story_is_bounded() -> None:
         watching.ticks(3)
     assert len(entries(cluster)) == 200
     assert all(len(json.dumps(entry)) < 1500 for entry in entries(cluster))
+
+
+def test_a_night_of_a_bad_cable_gives_no_restart_back() -> None:
+    """Hundreds of faults that come and go push neither the count of restarts nor the group's number out."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.manner = "die on start of rank 1"
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 1)
+    watching.minutes(40)
+    cluster.manner = "serve"
+    before = cluster.observe(canary=False).history
+    assert len(before.restarts) == 4
+    cluster.started.clear()
+    for _ in range(110):
+        cluster.node("spark-2").answer = Answer.SILENT
+        watching.ticks(3)
+        cluster.node("spark-2").answer = Answer.WHOLE
+        watching.ticks(3)
+    assert len(entries(cluster)) == 200
+    assert cluster.started == [], "it had given up"
+    after = cluster.observe(canary=False).history
+    assert (after.epoch, after.generation, after.restarts) == (
+        before.epoch,
+        before.generation,
+        before.restarts,
+    )
+    assert after.gave_up is not None
+
+
+def test_a_history_of_nothing_but_restarts_still_takes_a_fault() -> None:
+    starts = [{"id": f"s{number}", "event": "start"} for number in range(200)]
+    fault = {"id": "f", "event": "fault"}
+    kept = act.newest([*starts, fault], 200)
+    assert kept == [*starts[1:], fault]
+    mended = [{"id": f"m{number}", "event": "mended"} for number in range(300)]
+    assert act.newest([*starts, fault, *mended], 200) == [*starts[100:], *mended[200:]]
 
 
 def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
