@@ -26,20 +26,22 @@ def command(
     """
     import time
 
-    from sparkop.reconcile.memory import read_memory
+    from sparkop.reconcile.memory import MemoryFeed, read_memory
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.views.console import out
     from sparkop.views.memory import memory_picture, show_memory
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
-        nodes = read_memory(loaded.spec, hosts)
         if once or output == "json" or not out().is_terminal:
+            nodes = read_memory(loaded.spec, hosts)
             show_memory(nodes, output)
             return ExitCode.UNREACHABLE if any(node.reason for node in nodes) else ExitCode.OK
         from rich.live import Live
 
-        with Live(memory_picture(nodes), console=out(), auto_refresh=False) as live:
+        feed = MemoryFeed(loaded.spec, hosts)
+        with Live(memory_picture(feed.look(EVERY)), console=out(), auto_refresh=False) as live:
             while True:
-                time.sleep(EVERY)
-                live.update(memory_picture(read_memory(loaded.spec, hosts)), refresh=True)
+                due = time.monotonic() + EVERY
+                live.update(memory_picture(feed.look(EVERY)), refresh=True)
+                time.sleep(max(0.0, due - time.monotonic()))

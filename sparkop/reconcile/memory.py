@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.resources.compare import human_seconds
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, heartbeat, silence
-from sparkop.resources.threads import side_by_side
+from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -59,27 +62,64 @@ class NodeMemory:
         return next((n for n, f in floors if self.available is not None and self.available < f), "")
 
 
+LATE = 3.0
+"""Seconds without an answer after which a node's last figures are not shown any more."""
+
+
 def read_memory(
     spec: ClusterSpec, hosts: Mapping[str, ReadableHost], timeout: float = 10.0
 ) -> list[NodeMemory]:
     """All nodes, in parallel, with a small probe. A node that does not answer is unknown."""
+    return list(side_by_side(lambda node: _read(spec, node, hosts, timeout), spec.nodes, "memory"))
 
-    def one(node: NodeSpec) -> NodeMemory:
-        request = {
-            "cluster": spec.name,
-            "state": state_directory(spec, node),
-            "labels": [f"sparkop.cluster={spec.name}"],
-            "units": True,
-        }
-        try:
-            return memory_of(
-                spec, node.name, parse_document(hosts[node.name].probe(request, timeout=timeout))
-            )
-        except SparkopError as error:
-            why = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
-            return _blank(spec, node.name, why)
 
-    return list(side_by_side(one, spec.nodes, "memory"))
+class MemoryFeed:
+    """Reads all nodes again and again. A node that does not answer holds up no other."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        hosts: Mapping[str, ReadableHost],
+        clock: Callable[[], float] = time.monotonic,
+        timeout: float = 10.0,
+    ) -> None:
+        self._spec, self._hosts, self._clock, self._timeout = spec, hosts, clock, timeout
+        self._under_way: dict[str, tuple[Later[NodeMemory], float]] = {}
+        self._last: dict[str, NodeMemory] = {}
+
+    def look(self, wait: float) -> list[NodeMemory]:
+        """All nodes, after ``wait`` seconds at most; of those that did not answer, what is known."""
+        end = self._clock() + wait
+        for node in self._spec.nodes:
+            if node.name not in self._under_way:
+                call = partial(_read, self._spec, node, self._hosts, self._timeout)
+                self._under_way[node.name] = Later(call, f"memory-{node.name}"), self._clock()
+        return [self._now(node.name, end) for node in self._spec.nodes]
+
+    def _now(self, node: str, end: float) -> NodeMemory:
+        call, began = self._under_way[node]
+        if call.ended(max(0.0, end - self._clock())):
+            del self._under_way[node]
+            self._last[node] = call.result()
+        elif not (node in self._last and self._last[node].reason):  # why it failed stays until it answers
+            waited = self._clock() - began
+            if node not in self._last or waited >= LATE:
+                return _blank(self._spec, node, f"no answer for {human_seconds(waited)}")
+        return self._last[node]
+
+
+def _read(spec: ClusterSpec, node: NodeSpec, hosts: Mapping[str, ReadableHost], timeout: float) -> NodeMemory:
+    request = {
+        "cluster": spec.name,
+        "state": state_directory(spec, node),
+        "labels": [f"sparkop.cluster={spec.name}"],
+        "units": True,
+    }
+    try:
+        return memory_of(spec, node.name, parse_document(hosts[node.name].probe(request, timeout=timeout)))
+    except SparkopError as error:
+        why = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
+        return _blank(spec, node.name, why)
 
 
 def memory_of(spec: ClusterSpec, node: str, document: Document) -> NodeMemory:

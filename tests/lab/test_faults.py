@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sparkop.lab.faults import FAULTS, Target
+from sparkop.lab.faults.files import guards_asked, tripped
 from sparkop.lab.host import Host, docker_answers
 from sparkop.lab.lab import Lab
 from sparkop.lab.layout import LabError
@@ -327,6 +330,32 @@ class TestFiles:
         assert available() < 1100 << 20
         mend(lab, "memory-pressure")
         until(lambda: available() > 3 << 30)
+
+
+def test_memory_pressure_waits_for_guards_that_have_to_answer(tmp_path: Path) -> None:
+    """By their heartbeats and records alone: Docker may be frozen."""
+    now = time.time()
+
+    def guard(name: str, floor: int, ranks: list[str], age: float = 1.0) -> Path:
+        (tmp_path / name).mkdir()
+        beat = tmp_path / name / "memguard.json"
+        beat.write_text(json.dumps({"ranks": ranks, "floors": {"action": floor}}))
+        os.utime(beat, (now - age, now - age))
+        return tmp_path / name
+
+    asked = guard("asked", 256, ["r0"])
+    guard("lower", 64, ["r0"])
+    guard("empty", 256, [])
+    guard("dead", 256, ["r0"], age=100)
+    (guard("damaged", 256, ["r0"]) / "memguard.json").write_text("{")
+    assert guards_asked(tmp_path, 96, now) == {asked: 0}
+    assert not tripped((asked, 0))
+    (asked / "trip.json").write_text("{}")
+    assert tripped((asked, 0))
+    before = guards_asked(tmp_path, 96, now)
+    assert not tripped((asked, before[asked])), "an older record is no answer"
+    os.utime(asked / "trip.json", (now + 5, now + 5))
+    assert tripped((asked, before[asked]))
 
 
 @pytest.mark.lab

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from sparkop.hosts.base import ContainerSpec
+from sparkop.hosts.base import ContainerSpec, ReadableHost
 from sparkop.hosts.simulated_node import Answer, SimulatedNode, SimulatedUnit
-from sparkop.reconcile.memory import memory_of, read_memory
+from sparkop.reconcile.memory import LATE, MemoryFeed, NodeMemory, memory_of, read_memory
 from sparkop.reconcile.status import GuardStatus, status_of
 from sparkop.resources import memory_gate
 from sparkop.resources.guard import desired_guard, program, program_file
@@ -426,6 +428,49 @@ def test_memory_of_a_silent_node_is_unknown_and_of_the_others_is_told() -> None:
     assert (first.reason, first.total) == ("", 121 * GIB)
     assert second.available is None
     assert second.reason
+
+
+def test_a_node_that_does_not_answer_holds_up_no_other() -> None:
+    """The live picture: the others' figures go on; old figures of a silent node are not shown as if new."""
+    cluster = serving()
+    hosts = cluster.hosts()
+    hung = Hung(hosts["spark-2"])
+    now = [0.0]
+    feed = MemoryFeed(cluster.spec, {**hosts, "spark-2": hung}, clock=lambda: now[0])  # type: ignore[dict-item]
+
+    def look() -> list[NodeMemory]:
+        found = feed.look(10.0 if hung.free.is_set() else 0.2)
+        assert (found[0].total, found[0].reason) == (121 * GIB, "")
+        return found
+
+    assert look()[1].total == 121 * GIB
+    hung.free.clear()
+    assert look()[1].total == 121 * GIB, "late by a moment"
+    now[0] = LATE + 1
+    assert (look()[1].total, look()[1].reason) == (None, "no answer for 4 s")
+    hung.free.set()
+    assert look()[1].total == 121 * GIB
+    cluster.node("spark-2").answer = Answer.SILENT
+    failed = look()[1].reason
+    assert failed
+    assert "no answer for" not in failed
+    hung.free.clear()
+    now[0] += 2 * LATE
+    assert look()[1].reason == failed, "why it failed stays until it answers"
+    hung.free.set()
+
+
+class Hung:
+    """A host whose probe answers only while it is ``free``."""
+
+    def __init__(self, host: ReadableHost) -> None:
+        self.host = host
+        self.free = threading.Event()
+        self.free.set()
+
+    def probe(self, request: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        self.free.wait(60)
+        return self.host.probe(request, timeout=timeout)
 
 
 def test_a_sparkline_keeps_the_lows() -> None:

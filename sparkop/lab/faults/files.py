@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import time
 from pathlib import Path
 
 from sparkop.lab.faults.base import Fault, Target
@@ -129,14 +131,68 @@ time.sleep(3600)
 """
 
 
+PRESSED_WITHIN = 300.0
+"""Seconds; on a busy machine it takes minutes to write to so much memory."""
+ANSWERED_WITHIN = 60.0
+"""Seconds that a memory guard gets which has just shown life."""
+LIVELY = 30.0
+"""Seconds of age of its heartbeat; it writes one each ten."""
+
+
 def _press(target: Target) -> str:
+    """Use the memory; where a guard has to answer, come back when it has."""
     leaves = parse_size(target.amount) if target.amount else PRESSURE_LEAVES_BYTES
     _relieve(target)
-    program = Path(f"/proc/{target.host.running()}/root{HOG}")
+    root = Path(f"/proc/{target.host.running()}/root")
+    asked = guards_asked(root / "root/.sparkop", leaves, time.time())
+    program = root / HOG[1:]
     program.write_text(_HOG)
     target.host.exec(["sh", "-c", f"setsid python3 -IS {HOG} {leaves} </dev/null >/dev/null 2>&1 &"])
-    wait_for(lambda: program.with_name("hog.done").exists(), 60, f"{target.host.name}: memory pressure")
-    return f"{leaves >> 20} MiB of memory are left"
+    done = program.with_name("hog.done")
+    # When all guards have answered, what there was to see is there; the rest is taken meanwhile.
+    wait_for(
+        lambda: done.exists() or (bool(asked) and all(map(tripped, asked.items()))),
+        PRESSED_WITHIN,
+        f"{target.host.name}: memory pressure",
+    )
+    told = f"{leaves >> 20} MiB of memory are left" if done.exists() else "memory ran short"
+    return told + "".join(f"; {_answer(guard)}" for guard in asked.items())
+
+
+def _answer(guard: tuple[Path, int]) -> str:
+    name = guard[0].name
+    try:
+        wait_for(lambda: tripped(guard), ANSWERED_WITHIN, name)
+    except LabError:
+        return f"the memory guard of {name} has not answered"
+    return f"the memory guard of {name} has answered"
+
+
+def guards_asked(folder: Path, leaves: int, now: float) -> dict[Path, int]:
+    """State folders whose guard lives, holds ranks and has its floor above ``leaves``; and which record of a
+    trip each has (0: none)."""
+    found = {}
+    for beat in folder.glob("*/memguard.json"):
+        try:
+            told = json.loads(beat.read_text())
+            lives = now - beat.stat().st_mtime <= LIVELY
+            if lives and told["ranks"] and int(told["floors"]["action"]) > leaves:
+                found[beat.parent] = _trip(beat.parent)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def tripped(guard: tuple[Path, int]) -> bool:
+    """Whether a guard of `guards_asked` has written a record since."""
+    return _trip(guard[0]) not in (0, guard[1])
+
+
+def _trip(state: Path) -> int:
+    try:
+        return (state / "trip.json").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _relieve(target: Target) -> str:
