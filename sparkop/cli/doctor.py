@@ -23,7 +23,9 @@ facts_option = click.option(
 @click.command("doctor")
 @spec_options
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Tell of this node only. Repeatable.")
-@click.option("--only", multiple=True, metavar="CHECK", help="Run this check, or group: fabric. Repeatable.")
+@click.option(
+    "--only", multiple=True, metavar="CHECK", help="Run this check, or group: fabric,rdma. Repeatable."
+)
 @click.option("--all", "everything", is_flag=True, help="Also show the evidence of what is ok.")
 @facts_option
 @output_option

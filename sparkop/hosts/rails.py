@@ -123,6 +123,21 @@ def select_fabric(
     )
 
 
+def place_by_hand(
+    document: Document, address: str | None, interface: str | None
+) -> tuple[str | None, str | None]:
+    """Address and interface where one of them is set by hand: the other is what belongs to it on the node,
+    never another rail's. None where the node has no such thing."""
+    there = document.fabric.interfaces if document.fabric else ()
+    if interface is not None and address is None:
+        held = next((_first_ipv4(each) for each in there if each.name == interface), None)
+        return (str(held.ip) if held else None), interface
+    if address is not None and interface is None:
+        holders = (i.name for i in there if any(text.split("/")[0] == address for text in i.addresses))
+        return address, next(holders, None)
+    return address, interface
+
+
 def gid_index(device: Device, address: str) -> int | None:
     """The index of the RoCE v2 GID that holds an IPv4 address; it differs per device and moves."""
     wanted = IPv6Address(f"::ffff:{address}")

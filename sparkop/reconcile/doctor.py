@@ -99,9 +99,11 @@ class _Read:
 
 def chosen_checks(only: Sequence[str]) -> tuple[Check, ...]:
     """The checks with these ids, or whose id begins with one of them and a dot; all when none is given.
+    A word can be several with commas between.
 
     Raises UsageError for a word that fits none.
     """
+    only = [word.strip() for words in only for word in words.split(",")]
     fitting = [[c for c in CHECKS if c.id == word or c.id.startswith(f"{word}.")] for word in only]
     ids = [check.id for check in CHECKS]
     groups = dict.fromkeys(name.partition(".")[0] for name in ids)

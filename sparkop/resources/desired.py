@@ -11,7 +11,7 @@ from sparkop.engines.paths import expand, state_directory, weights_directory
 from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
-from sparkop.hosts.rails import FabricSelection, Rail, joined_everywhere, rails, select_fabric
+from sparkop.hosts.rails import FabricSelection, Rail, joined_everywhere, place_by_hand, rails, select_fabric
 from sparkop.resources.guard import desired_guard
 from sparkop.resources.kept import kept, notes, wishes
 from sparkop.resources.labels import (
@@ -217,7 +217,7 @@ def _facts(
     if document.machine is None:
         return None
     found = select_fabric(document, node.fabric.all_hcas, ends) if spec.fabric.detect else None
-    fabric = _fabric_facts(spec, node, found)
+    fabric = _fabric_facts(spec, node, document, found)
     if fabric is None and len(spec.nodes) > 1:
         return None
     files = document.files or {}
@@ -232,11 +232,14 @@ def _facts(
     )
 
 
-def _fabric_facts(spec: ClusterSpec, node: NodeSpec, found: FabricSelection | None) -> FabricFacts | None:
+def _fabric_facts(
+    spec: ClusterSpec, node: NodeSpec, document: Document, found: FabricSelection | None
+) -> FabricFacts | None:
     """The node on the fabric: what the spec sets by hand, else what was detected; None when there is none."""
     by_hand = node.fabric
-    address = by_hand.address or (found.address if found else None)
-    interface = by_hand.interface or (found.interface if found else None)
+    address, interface = place_by_hand(document, by_hand.address, by_hand.interface)
+    address = address or (found.address if found else None)
+    interface = interface or (found.interface if found else None)
     if address is None or interface is None:
         return None
     gid_index = by_hand.gid_index if by_hand.gid_index is not None else spec.fabric.gid_index

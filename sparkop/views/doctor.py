@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
-from sparkop.reconcile.doctor import Report, Result
+from sparkop.reconcile.doctor import Report
 from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Finding, State
 from sparkop.views.console import out, print_json
@@ -23,11 +23,12 @@ def show_report(report: Report, output: str = "text", *, everything: bool = Fals
         print_json(report_json(report))
         return
     console = out()
-    console.print(_table(report))
+    for line in table_lines(report):
+        console.print(line)
     if everything:
         for result in report.results:
             if result.evidence:
-                told = _head(result, State.OK).append(f" {result.evidence}", style="dim")
+                told = _head(result.node, [result.check], State.OK).append(f" {result.evidence}", style="dim")
                 console.print(told)
     for line in complaint_lines(report):
         console.print(line)
@@ -68,14 +69,24 @@ def report_json(report: Report) -> dict[str, Any]:
 def complaint_lines(report: Report) -> list[Text]:
     """The worst first: what, where, and what to do."""
     lines = []
+    for state, node, checks, told, remedy in complaints(report):
+        lines.append(_head(node, checks, state).append(f" {told}"))
+        if remedy:
+            lines.append(Text.assemble(("    do: ", "green"), remedy))
+    return [*lines, *_not_read_lines(report)]
+
+
+def complaints(report: Report) -> Iterator[tuple[State, str, tuple[str, ...], str, str]]:
+    """State, node, checks, what and remedy, the worst first. What several checks say of a node in the same
+    words is said once. Without what nobody asked for."""
     for state in ORDER:
+        same: dict[tuple[str, str, str], list[str]] = {}
         for result in report.results:
             for found in result.complaints:
                 if found.state is state and not _not_read(found):
-                    lines.append(_head(result, state).append(f" {found.text}"))
-                    if found.remedy:
-                        lines.append(Text.assemble(("    do: ", "green"), found.remedy))
-    return [*lines, *_not_read_lines(report)]
+                    same.setdefault((result.node, found.text, found.remedy), []).append(result.check)
+        for (node, told, remedy), checks in same.items():
+            yield state, node, tuple(dict.fromkeys(checks)), told, remedy
 
 
 def _not_read(found: Finding) -> bool:
@@ -99,24 +110,29 @@ def _not_read_lines(report: Report) -> list[Text]:
     ]
 
 
-def _head(result: Result, state: State) -> Text:
+def _head(node: str, checks: Iterable[str], state: State) -> Text:
     return Text.assemble(
-        (f"{SIGNS[state]} ", STYLES[state]), (result.node, "bold"), f" {result.check}:", no_wrap=False
+        (f"{SIGNS[state]} ", STYLES[state]), (node, "bold"), f" {', '.join(checks)}:", no_wrap=False
     )
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("check")
-    for node in report.nodes:
-        table.add_column(node, justify="center")
+def table_lines(report: Report) -> list[Text]:
+    """One line a check, one column a node. Names are never cut, however narrow the terminal is."""
     found = {(result.check, result.node): result.state for result in report.results}
-    for check in CHECKS:
-        states = [found.get((check.id, node)) for node in report.nodes]
-        if any(states):
-            signs = (Text(SIGNS[s], STYLES[s]) if s else Text("-", "dim") for s in states)
-            table.add_row(check.id, *signs)
-    return table
+    rows = [(check.id, [found.get((check.id, node)) for node in report.nodes]) for check in CHECKS]
+    rows = [(name, states) for name, states in rows if any(states)]
+    first = max((len(name) for name, _ in rows), default=0)
+    lines = [Text("  ".join(["check".ljust(first), *report.nodes]), "dim")] if rows else []
+    for name, states in rows:
+        line = Text(name.ljust(first))
+        for node, state in zip(report.nodes, states, strict=True):
+            left = (len(node) - 1) // 2
+            line.append("  " + " " * left)
+            line.append(*((SIGNS[state], STYLES[state]) if state else ("-", "dim")))
+            line.append(" " * (len(node) - left - 1))
+        line.rstrip()
+        lines.append(line)
+    return lines
 
 
 def summary(report: Report) -> Text:

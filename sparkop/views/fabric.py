@@ -99,13 +99,18 @@ def drawing(drawn: FabricMap) -> list[Text]:
     for wire in drawn.wires:
         left, *others = wire.ends
         if not others:
-            lines.append(
-                Text.assemble(_end(left), f" ●╳  nobody else is in {wire.network}", style="bold red")
+            told = (
+                f"not every node was read: who else is in {wire.network} is not known"
+                if wire.alone is State.UNKNOWN
+                else f"no other node is in {wire.network}"
             )
+            sign = LINES[wire.alone]
+            lines.append(Text.assemble(_end(left), f" ●{sign}  {told}", style=STYLES[wire.problem]))
         lines += [_wire(left, right) for right in others]
     for node in drawn.report.nodes:
-        if node in drawn.report.unreachable:
-            lines.append(Text(f"{node}: {drawn.report.unreachable[node]}", STYLES[State.UNKNOWN]))
+        reason = drawn.unread(node)
+        if reason:
+            lines.append(Text(f"{node}: {reason}", STYLES[State.UNKNOWN]))
         elif len(drawn.report.nodes) > 1 and not any(
             end.node == node for wire in drawn.wires for end in wire.ends
         ):
@@ -128,4 +133,6 @@ def _wire(left: Port, right: Port) -> Text:
 def _end(port: Port, *, mirrored: bool = False) -> str:
     cage = f"cage {port.cage}" if port.cage is not None else "cage ?"
     parts = [port.node, cage, port.interface, (port.address or "-").partition("/")[0]]
+    if port.state != "ACTIVE":
+        parts.append(port.state)
     return " ".join(reversed(parts) if mirrored else parts)

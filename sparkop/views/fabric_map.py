@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Interface
 
 from sparkop.engines.common import nccl_environment
 from sparkop.hosts.document import Device, Document, Interface
-from sparkop.hosts.rails import joined
+from sparkop.hosts.rails import Rail, joined
 from sparkop.reconcile.doctor import Report
 from sparkop.resources.checks.model import State
 from sparkop.resources.checks.topology import cages
@@ -45,17 +46,19 @@ class Port:
 
 @dataclass(frozen=True)
 class Wire:
-    """Ports that share a network and belong together, the head's first; one end only: nobody is joined."""
+    """Ports that share a network and belong together, the first node's first."""
 
     network: str
     ends: tuple[Port, ...]
+    alone: State = State.FAIL
+    """How bad it is when there is one end only. Unknown: some node's fabric was not read, and may be the
+    other end; a warning: the node reaches the others by another rail."""
 
     @property
     def problem(self) -> State:
         """The worst of its ends; a wire with one end joins nothing."""
-        order = list(State)
-        worst = max((end.problem for end in self.ends), key=order.index)
-        return State.FAIL if len(self.ends) < 2 else worst
+        found = [end.problem for end in self.ends] + ([self.alone] if len(self.ends) < 2 else [])
+        return max(found, key=list(State).index)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class FabricMap:
     def of(self, node: str) -> tuple[Port, ...]:
         """The ports of a node."""
         return tuple(port for port in self.ports if port.node == node)
+
+    def unread(self, node: str) -> str:
+        """Why the fabric of a node is not known; empty when it was read."""
+        return _unread(self.report, node)
 
 
 def fabric_map(report: Report) -> FabricMap:
@@ -127,27 +134,60 @@ def _problem(report: Report, node: str, device: str, interface: str) -> State:
     return worst
 
 
+def _unread(report: Report, node: str) -> str:
+    if node in report.unreachable:
+        return report.unreachable[node]
+    if node not in report.documents:
+        return "was not read"
+    document = report.documents[node]
+    if document.fabric is not None:
+        return ""
+    return f"its fabric was not read: {document.error('fabric') or 'nobody asked'}"
+
+
 def _wires(report: Report, ports: tuple[Port, ...]) -> list[Wire]:
-    nodes = [node for node in report.nodes if node in report.documents]
-    if not nodes or len(report.nodes) == 1:
+    """Of each node in turn the rails that are in no wire yet, with their ends on the nodes after it."""
+    if len(report.nodes) == 1:
         return []
-    by_device = {(port.node, port.device): port for port in ports}
-    head, *others = nodes
-    wires: dict[str, tuple[str, list[Port]]] = {}
-    for rail in report.rails(head):
-        wires[rail.device] = (str(rail.network), [by_device[head, rail.device]])
-    alone = []
-    for node in others:
-        partners = {
-            theirs.device: own.device for own, theirs in joined(report.rails(head), report.rails(node))
-        }
-        for rail in report.rails(node):
-            port = by_device[node, rail.device]
-            if rail.device in partners:
-                wires[partners[rail.device]][1].append(port)
-            else:
-                alone.append(Wire(str(rail.network), (port,)))
-    return [Wire(network, tuple(ends)) for network, ends in wires.values()] + alone
+    left = {node: list(report.rails(node)) for node in report.nodes if node in report.documents}
+    port_of = {(port.node, port.device): port for port in ports}
+    found: list[tuple[str, list[Port]]] = []
+    for node, own in left.items():
+        later = list(left)[list(left).index(node) + 1 :]
+        pairs = [(other, dict(_by_device(own, left[other]))) for other in later]
+        for rail in own:
+            ends = [port_of[node, rail.device]]
+            for other, partner in pairs:
+                if rail.device in partner:
+                    ends.append(port_of[other, partner[rail.device]])
+            found.append((str(rail.network), ends))
+        for other, partner in pairs:
+            left[other] = [rail for rail in left[other] if rail.device not in partner.values()]
+    whole = [(network, [*ends, *_dead_ends(network, ends, ports)]) for network, ends in found]
+    reaching = {end.node for _, ends in whole if len(ends) > 1 for end in ends}
+    unsure = any(_unread(report, node) for node in report.nodes)
+
+    def alone(end: Port) -> State:
+        if unsure:
+            return State.UNKNOWN
+        return State.WARN if end.node in reaching else State.FAIL
+
+    return [Wire(network, tuple(ends), alone(ends[0])) for network, ends in whole]
+
+
+def _by_device(own: Sequence[Rail], other: Sequence[Rail]) -> Iterator[tuple[str, str]]:
+    return ((mine.device, theirs.device) for mine, theirs in joined(own, other))
+
+
+def _dead_ends(network: str, ends: Sequence[Port], ports: Sequence[Port]) -> Iterator[Port]:
+    """Ports of other nodes that have an address in this network, and no link: where it ended before."""
+    there = {end.node for end in ends}
+    for port in ports:
+        if port.node in there or port.state == "ACTIVE" or port.address is None:
+            continue
+        if str(IPv4Interface(port.address).network) == network:
+            there.add(port.node)
+            yield port
 
 
 def _variables(desired: Desired) -> dict[str, dict[str, str]]:

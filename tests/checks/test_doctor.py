@@ -355,7 +355,7 @@ class TestCommands:
         assert run(["fabric", str(ROOT / SPEC), "--facts", str(file), "--picture", str(picture)]) == 6
         shown = capsys.readouterr().out
         assert "spark-2: no usable rail" in shown
-        assert "nobody else is in 192.168.100.0/24" in shown
+        assert "no other node is in 192.168.100.0/24" in shown
         ElementTree.parse(picture)
 
 

@@ -62,6 +62,7 @@ def test_nothing_is_wrong(lab: Lab) -> None:
         ("admin-down", "rdma.active", "not active", "sudo ip link set dev enp1s0f0np0 up"),
         ("dockerd-stop", "docker.access", "/var/run/docker.sock", "sudo systemctl start docker"),
         ("disk-full", "disk", "MiB", "make room on spark-2"),
+        ("clock-skew", "clock", "ahead of spark-1", "sudo timedatectl set-ntp true"),
     ],
 )
 def test_a_fault_is_named(lab: Lab, fault: str, check: str, figure: str, fix: str) -> None:

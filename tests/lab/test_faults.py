@@ -47,11 +47,12 @@ ISSUE_4 = [
     "slow-start",
 ]
 ISSUE_5 = ["hang", "gpu-lost", "long-prefill", "not-ready", "server-error"]
+ISSUE_15 = ["clock-skew"]
 CARRIER = "/sys/class/net/{}/carrier"
 
 
 def test_registry_has_every_fault_of_the_issues_and_help_shows_them() -> None:
-    assert set(FAULTS) == {*ISSUE_2, *ISSUE_4, *ISSUE_5}
+    assert set(FAULTS) == {*ISSUE_2, *ISSUE_4, *ISSUE_5, *ISSUE_15}
     command = [sys.executable, "-m", "sparkop", "lab", "break", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name in FAULTS:
@@ -127,9 +128,12 @@ class TestContainers:
         assert state(host, "rank0")["ExitCode"] == 137
 
     def test_image_drift_loses_the_digest_and_mending_pulls_it(self, lab: Lab, host: Host) -> None:
+        """Also under the name that sparkop keeps it by, which no registry knows."""
         image = busybox(lab, "spark-1")
         host.docker("push", image)
         digest = json.loads(host.docker("inspect", image))[0]["RepoDigests"][0]
+        kept = digest.replace("@sha256:", ":sparkop-")
+        host.docker("tag", image, kept)
         start(lab, "rank0", *RANK)
         do(lab, "image-drift")
         with pytest.raises(LabError, match="No such"):
@@ -137,6 +141,8 @@ class TestContainers:
         assert state(host, "rank0")["Running"]
         mend(lab, "image-drift")
         assert json.loads(host.docker("inspect", digest))
+        assert json.loads(host.docker("inspect", kept))
+        host.docker("rmi", kept)
 
 
 @pytest.mark.lab
@@ -259,6 +265,18 @@ class TestServices:
                 connection.connect(path)
         finally:
             mend(lab, "dockerd-freeze")
+
+    @pytest.mark.parametrize("amount", [None, "-7.5"])
+    def test_a_skewed_clock_is_what_programs_see(self, lab: Lab, host: Host, amount: str | None) -> None:
+        """As doctor and lease ask for it: by SSH, and by Python's own clock."""
+        look = ["ssh", "spark-1", "python3 -I -S -c 'import time; print(time.time())'"]
+        do(lab, "clock-skew", amount=amount)
+        try:
+            ahead = float(run_inside(lab, look).stdout) - time.time()
+        finally:
+            mend(lab, "clock-skew")
+        assert abs(ahead - float(amount or 12)) < 5
+        assert float(run_inside(lab, look).stdout) <= time.time()
 
     def test_stopped_sshd_refuses(self, lab: Lab, host: Host) -> None:
         do(lab, "sshd-stop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from sparkop.lab.faults.base import Fault, Target
@@ -10,6 +11,8 @@ from sparkop.lab.layout import REGISTRY_NAME, LabError
 from sparkop.lab.processes import wait_for
 
 SECONDS = 15.0
+KEPT = re.compile(r"(.+):sparkop-([0-9a-f]{64})")
+"""The name by which an image that was pulled by digest is kept."""
 INIT_PROGRAMS = ("docker-init", "tini")
 
 
@@ -124,7 +127,12 @@ def _pull(target: Target) -> str:
     references: list[str] = json.loads(file.read_text()) if file.exists() else []
     pulled = [reference for reference in references if reference.startswith(f"{REGISTRY_NAME}:")]
     for reference in pulled:
-        target.host.docker("pull", "-q", reference)
+        asked, digest = KEPT.fullmatch(reference), ""
+        if asked:  # a name that sparkop gave to what it pulled: the registry knows the digest only
+            digest = f"{asked[1]}@sha256:{asked[2]}"
+        target.host.docker("pull", "-q", digest or reference)
+        if digest:
+            target.host.docker("tag", digest, reference)
     file.unlink(missing_ok=True)
     built = sorted({*references} - {*pulled})
     note = f"; sparkop apply builds {', '.join(built)}" if built else ""

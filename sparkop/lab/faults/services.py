@@ -73,7 +73,44 @@ def _thaw_docker(target: Target) -> str:
     return _wait_docker(target)
 
 
+PYTHON = "/usr/local/bin/python3"
+"""Found before the host's own Python, by SSH too."""
+SKEW = 12
+"""Seconds that the clock is ahead."""
+_AHEAD = """#!/bin/sh
+# A clock that is ahead, for programs given by -c. The kernel's is one for all hosts of the machine.
+last=
+for word; do
+    shift
+    [ "$last" != -c ] || word="import time; _time = time.time; time.time = lambda: _time() + {ahead}
+$word"
+    set -- "$@" "$word"
+    last=$word
+done
+exec /usr/bin/python3 "$@"
+"""
+
+
+def _skew(target: Target) -> str:
+    ahead = float(target.amount) if target.amount else SKEW
+    program = Path(f"/proc/{target.host.running()}/root{PYTHON}")
+    program.write_text(_AHEAD.format(ahead=ahead))
+    program.chmod(0o755)
+    return f"sparkop's programs see a clock that is {ahead:g} s ahead"
+
+
+def _set_clock(target: Target) -> str:
+    Path(f"/proc/{target.host.running()}/root{PYTHON}").unlink(missing_ok=True)
+    return "the clock is right"
+
+
 FAULTS = (
+    Fault(
+        "clock-skew",
+        f"Let sparkop's programs see a clock that is {SKEW} s ahead (--amount SECONDS; negative: behind).",
+        _skew,
+        _set_clock,
+    ),
     Fault("dockerd-kill", "Kill dockerd with SIGKILL; it comes back by itself.", _kill_docker, _wait_docker),
     Fault(
         "dockerd-stop",

@@ -21,10 +21,8 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
-from sparkop.resources.checks.topology import (
-    devices_of,
-    interface_named,
-)
+from sparkop.resources.checks.topology import devices_of, interface_named, ipv4_of
+from sparkop.resources.checks.usable import give_address, keep, move_address
 
 STANDARD = 1500
 """MTU that an interface has without any setting."""
@@ -41,11 +39,25 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
     interfaces = look.document.fabric.interfaces if look.document.fabric else ()
     named = interface_named(look.document, by_hand.interface) if by_hand.interface else None
     if by_hand.interface and named is None:
-        there = [name for device in devices_of(look.document) for name in device.netdevs]
         yield fail(
             "fabric.interface",
             f"{by_hand.interface}, which is not there",
-            f"one of {', '.join(there) or 'none: no RDMA device'}",
+            f"one of {', '.join(_of_devices(look)) or 'none: no RDMA device'}",
+            f"correct it for {look.name}, or leave it out: it is detected",
+        )
+    elif by_hand.interface and not by_hand.address and named and ipv4_of(named) is None:
+        yield fail(
+            "fabric.interface",
+            f"{by_hand.interface}, which has no IPv4 address",
+            "an interface with one",
+            f"on {look.name}: {give_address(look, by_hand.interface)}; or leave fabric.interface out: "
+            "it is detected",
+        )
+    elif by_hand.interface and look.rdma and by_hand.interface not in _of_devices(look):
+        yield warn(
+            "fabric.interface",
+            f"{by_hand.interface}, which belongs to no RDMA device",
+            f"one of {', '.join(_of_devices(look)) or 'none: no RDMA device'}",
             f"correct it for {look.name}, or leave it out: it is detected",
         )
     if by_hand.address and not any(_holds(i, by_hand.address) for i in ([named] if named else interfaces)):
@@ -64,7 +76,12 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
                 f"{hca}, which is {states.get(hca, 'absent')}",
                 f"of those that are ACTIVE: {active or 'none'}",
                 f"correct it for {look.name}, or leave it out: they are detected",
+                holds=hca not in states,
             )
+
+
+def _of_devices(look: Look) -> list[str]:
+    return [name for device in devices_of(look.document) for name in device.netdevs]
 
 
 def _holds(interface: Interface, address: str) -> bool:
@@ -81,15 +98,15 @@ def _ipv4(look: Look) -> Iterator[Finding]:
             "rails",
             f"{bare[0].name} is active, without an IPv4 address",
             "an active rail with an IPv4 address",
-            f"give {netdev} an address with netplan (see NVIDIA's guide for two Sparks)",
+            f"on {look.name}: {give_address(look, netdev)}",
         )
-    for device in bare if found else ():
+    for nth, device in enumerate(bare if found else ()):
         netdev = device.netdevs[0] if device.netdevs else device.name
         yield fail(
             f"{netdev}.address",
             "none",
             f"an IPv4 address: {device.name} is ACTIVE",
-            f"give {netdev} an address of a subnet of its own with netplan",
+            f"on {look.name}: {give_address(look, netdev, nth=nth)}",
             holds=False,
         )
     yield from _twice(look)
@@ -107,22 +124,22 @@ def _twice(look: Look) -> Iterator[Finding]:
                 "address",
                 f"{rail.address}, also on {node if node != look.name else interface}",
                 "an address of its own",
-                "give each node its own fabric address with netplan",
+                f"on {look.name}: {move_address(look, rail, rail.network)}",
             )
 
 
 def _one_subnet(look: Look) -> Iterator[Finding]:
-    by_network: dict[IPv4Network, list[str]] = {}
+    by_network: dict[IPv4Network, list[Rail]] = {}
     for rail in look.rails():
-        by_network.setdefault(rail.network, []).append(rail.interface)
-    for network, names in by_network.items():
-        if len(names) > 1:
+        by_network.setdefault(rail.network, []).append(rail)
+    for network, found in by_network.items():
+        if len(found) > 1:
             yield warn(
                 "subnet",
-                f"{network} on {' and '.join(names)}",
+                f"{network} on {' and '.join(rail.interface for rail in found)}",
                 "one subnet for each half: packets of one can leave by the other",
-                f"give {names[-1]} an address of another subnet on every node, with netplan "
-                "(NVIDIA's own guide has this layout too; it works, with less bandwidth)",
+                "it works, with less bandwidth, and NVIDIA's guide has it so; to part them, while nothing "
+                f"serves, on {look.name}: {move_address(look, found[-1])}; and so on every node",
             )
 
 
@@ -140,7 +157,7 @@ def _subnet(look: Look) -> Iterator[Finding]:
         "subnet",
         ", ".join(sorted(own)),
         f"one of the head's: {', '.join(sorted(head))}",
-        "put the fabric addresses of all nodes into one subnet",
+        f"on {look.name}: {move_address(look, look.rails()[0])}",
     )
 
 
@@ -190,9 +207,10 @@ def _persistent(look: Look) -> Iterator[Finding]:
         kept = configured.interfaces.get(rail.interface)
         if kept is None:
             continue
-        lost = [] if any(a.split("/")[0] == rail.address for a in kept.addresses) else [rail.address]
-        if rail.mtu != STANDARD and kept.mtu != rail.mtu:
-            lost.append(f"mtu {rail.mtu}")
+        held = any(a.split("/")[0] == rail.address for a in kept.addresses)
+        address = None if held else f"{rail.address}/{rail.prefix}"
+        mtu = rail.mtu if rail.mtu not in (STANDARD, kept.mtu) else None
+        lost = ([] if held else [rail.address]) + ([] if mtu is None else [f"mtu {mtu}"])
         if not lost:
             yield ok(f"{rail.interface}: in the network files")
         elif configured.unreadable:
@@ -204,7 +222,7 @@ def _persistent(look: Look) -> Iterator[Finding]:
                 rail.interface,
                 f"{' and '.join(lost)} set at run time only",
                 "in netplan: else gone after a reboot",
-                f"write it to /etc/netplan/40-{rail.interface}.yaml; netplan apply, not while serving",
+                f"on {look.name}: {keep(rail.interface, address=address, mtu=mtu)}",
             )
 
 
@@ -254,11 +272,13 @@ CHECKS = (
     Check(
         "fabric.override",
         "what a node's fabric sets by hand (HEAD_IP, HEAD_IFNAME, HEAD_HCAS of the recipes)",
-        "the interface, address or device is not there: fail",
+        "the interface, address or device is not there, or the interface has no IPv4: fail; the interface is "
+        "no RDMA device's: warn",
         "row A11",
         _override,
         ("fabric",),
         between_nodes,
+        FABRIC,
     ),
     Check(
         "fabric.ipv4",

@@ -22,6 +22,7 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
+from sparkop.resources.checks.usable import move_address
 from sparkop.resources.stamped import short_image
 from sparkop.spec.tree import show_path
 
@@ -196,7 +197,7 @@ def _by_hand(look: Look, head: str) -> str:
     """What to write into the spec, so that the ends of one cable come together."""
     pairs = list(joined(look.rails(head), look.rails()))
     if not pairs:
-        return f"put the fabric addresses of {head} and {look.name} into one subnet"
+        return f"on {look.name}: {move_address(look, look.rails()[0])}"
 
     def told(rails: list[Rail]) -> str:
         hcas = ", ".join(rail.device for rail in rails)

@@ -28,6 +28,7 @@ from sparkop.resources.checks.topology import (
     ipv4_of,
     switched_off,
 )
+from sparkop.resources.checks.usable import give_address
 
 SPEED = 200_000
 """Mbit/s of a ConnectX-7 port of a Spark."""
@@ -56,7 +57,7 @@ def _active(look: Look) -> Iterator[Finding]:
                 device.name,
                 f"{device.state}, with {held} on {interface.name}",
                 "ACTIVE: the group runs with less bandwidth",
-                _mend_half(look.document, device),
+                _mend_half(look, device),
             )
     yield ok(f"ACTIVE: {', '.join(up)}")
 
@@ -99,18 +100,18 @@ def _pair(look: Look) -> Iterator[Finding]:
                     f"{device.name} of cage {cage.number}",
                     state,
                     f"usable, as {halves[0].name} is: one half carries half the bandwidth",
-                    _mend_half(look.document, device),
+                    _mend_half(look, device),
                 )
 
 
-def _mend_half(document: Document, device: Device) -> str:
-    interface = interface_of(document, device)
+def _mend_half(look: Look, device: Device) -> str:
+    interface = interface_of(look.document, device)
     if interface is None:
         return f"check dmesg for {device.name}: it has no network device"
     if switched_off(interface) or interface.carrier is None:
         return f"sudo ip link set dev {interface.name} up"
     if device.state == "ACTIVE":
-        return f"give {interface.name} an address of its own subnet with netplan"
+        return f"on {look.name}: {give_address(look, interface.name)}"
     return "reseat the cable at both ends; if that does not help: full power cycle, another cable"
 
 

@@ -17,6 +17,7 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
+from sparkop.resources.checks.usable import keep
 
 JUMBO = 9000
 """MTU that the peers' figures were reached with."""
@@ -44,14 +45,11 @@ def _route(look: Look) -> Iterator[Finding]:
                 f"route to {peer}",
                 f"{other.address} by {through}",
                 f"by {rail.interface}",
-                _route_remedy(rail) + f"; ip route get {other.address}",
+                f"on {look.name}: sudo ip route replace {other.address}/32 dev {rail.interface} "
+                f"src {rail.address}; ip route show match {other.address} says which one led away",
             )
         else:
             yield ok(f"{other.address} by {through}")
-
-
-def _route_remedy(rail: Rail) -> str:
-    return f"take the route or address away that is more specific than {rail.network}"
 
 
 def _mtu(look: Look) -> Iterator[Finding]:
@@ -74,7 +72,8 @@ def _mtu(look: Look) -> Iterator[Finding]:
                     f"{rail.interface}.mtu",
                     str(rail.mtu),
                     f"{JUMBO} on every node: small packets slow the group",
-                    f"sudo ip link set dev {rail.interface} mtu {JUMBO} on every node; and in netplan",
+                    f"on every node: sudo ip link set dev {rail.interface} mtu {JUMBO}; "
+                    f"{keep(rail.interface, mtu=JUMBO)}",
                 )
     yield from _pings(look, bad)
     good = [rail for rail in look.rails() if rail.interface not in bad]
@@ -87,7 +86,7 @@ def _set_mtu(look: Look, rail: Rail, told: str, mtu: int) -> Finding:
         f"{rail.interface}.mtu",
         str(rail.mtu),
         told,
-        f"on {look.name}: sudo ip link set {rail.interface} mtu {mtu}; and set it in netplan",
+        f"on {look.name}: sudo ip link set {rail.interface} mtu {mtu}; {keep(rail.interface, mtu=mtu)}",
     )
 
 
