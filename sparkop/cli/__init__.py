@@ -122,9 +122,15 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and turn every failure into words on stderr and an exit code."""
+    """Run one command line and turn every failure into words on stderr and an exit code.
+
+    With ``-o json`` a failure is a JSON document on stdout too.
+    """
+    from sparkop.cli.options import Asked
+
+    asked = Asked()
     try:
-        result = cli.main(args=argv, prog_name="sparkop", standalone_mode=False)
+        result = cli.main(args=argv, prog_name="sparkop", standalone_mode=False, obj=asked)
         sys.stdout.flush()  # a full disk is told here, and not by the interpreter at its end
     except click.exceptions.Abort:
         return _interrupted()
@@ -132,9 +138,11 @@ def run(argv: list[str]) -> int:
         error.show()
         return ExitCode.USAGE
     except SparkopError as error:
-        from sparkop.views.errors import show_error
+        from sparkop.views.errors import print_error, show_error
 
         show_error(error)
+        if asked.json:
+            print_error(error)
         return error.exit_code
     except KeyboardInterrupt:
         return _interrupted()

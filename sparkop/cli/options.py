@@ -53,8 +53,27 @@ def spec_options(command: F) -> F:
 def output_option(command: F) -> F:
     """``-o text|json``."""
     return click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout gets."
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        callback=_note_output,
+        help="What stdout gets.",
     )(command)
+
+
+def _note_output(ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Whoever runs the command has to know it too: a failure is told in the same form."""
+    if isinstance(ctx.obj, Asked):
+        ctx.obj.json = value == "json"
+    return value
+
+
+@dataclass
+class Asked:
+    """What is known of a command line when its command fails."""
+
+    json: bool = False
 
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask before serving stops or data is deleted.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sparkop.errors import LeaseHeldError
 from sparkop.reconcile.execute import Outcome, execute
-from sparkop.reconcile.lease import Held
+from sparkop.reconcile.lease import EXPIRY, Held
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.base import Clock, Context, Resource
@@ -37,5 +37,10 @@ def carry_out(
     )
     outcome = execute(plan, context, resources)
     if held.lost.is_set():
-        raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+        raise LeaseHeldError(
+            "another sparkop has taken the lease",
+            cause=f"this one gave no sign of life for {EXPIRY:.0f} s (a machine that slept, a dead network), "
+            "or somebody ran sparkop lease break",
+            remedy="sparkop lease show tells who it is; sparkop diff what is left to do",
+        )
     return outcome

@@ -45,3 +45,8 @@ def talk() -> Console:
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(json_plain(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+
+
+def print_line(value: Any) -> None:
+    """One JSON document on one line of stdout."""
+    sys.stdout.write(json_plain(json.dumps(value, ensure_ascii=False)) + "\n")

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from sparkop.errors import SparkopError
 from sparkop.resources.events import Event
-from sparkop.views.console import talk
+from sparkop.views.console import print_line, talk
 
 
 def error_lines(error: SparkopError) -> list[Text]:
@@ -29,6 +29,13 @@ def show_error(error: SparkopError) -> None:
     """Write the failure to stderr."""
     for line in error_lines(error):
         talk().print(line)
+
+
+def print_error(error: SparkopError) -> None:
+    """The failure as data, on one line: who asks for JSON gets JSON, also from commands that print a line an
+    event."""
+    told = {"message": str(error.message), "node": error.node, "cause": error.cause, "remedy": error.remedy}
+    print_line({"error": {**told, "detail": error.detail, "exit": int(error.exit_code)}})
 
 
 def show_note(event: Event) -> None:

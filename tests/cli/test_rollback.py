@@ -1,0 +1,130 @@
+"""``sparkop rollback`` as a user runs it: after a bad spec, after a broken file (issue 4.7).
+
+Nodes, clock and weights are simulated; the spec, what this machine remembers and the command are real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkop.cli import run
+from sparkop.errors import ExitCode
+from sparkop.hosts.base import Host
+from sparkop.reconcile import converge as converging
+from sparkop.reconcile import nodes
+from sparkop.spec.models import ClusterSpec
+from sparkop.views.console import out, talk
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Two nodes that every command of this test reaches."""
+    cluster = Cluster.make()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("SPARKOP_SPEC", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    @contextmanager
+    def reached(spec: ClusterSpec) -> Iterator[dict[str, Host]]:
+        cluster.spec = spec
+        yield cluster.hosts()
+
+    played = partial(converging.converge, clock=cluster.clock, resources=SIMULATED)
+    monkeypatch.setattr(nodes, "writable_nodes", reached)
+    monkeypatch.setattr(converging, "converge", played)
+    out.cache_clear()
+    talk.cache_clear()
+    return cluster
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(**changes: Any) -> Path:
+        document = spec_of(**changes).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        path = tmp_path / "my-cluster.yaml"
+        path.write_text(json.dumps(document))
+        return path
+
+    return written
+
+
+def test_a_spec_that_was_never_ready_is_left_for_the_last_one_that_was(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S1 serves, S2 dies at its start: back to S1, the same world, and nothing is left to do."""
+    spec = write()
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    before = cluster.shape()
+    write(memory={"kvCache": "32 MiB"})
+    cluster.manner = "die-1"
+    capsys.readouterr()
+    assert run(["apply", str(spec), "-o", "json"]) == ExitCode.FAILED
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert (told["exit"], told["node"]) == (ExitCode.FAILED, "spark-2"), "a failure is data too"
+    assert "/dev/shm" in told["detail"]
+    cluster.manner = "serve"
+    assert run(["rollback", "-o", "json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["operations"] > 0
+    assert cluster.shape() == before
+    assert cluster.plan().converged
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["name: [", "name: test\nengine: {knid: vllm}\n", "\x00\x01", None],
+    ids=["yaml", "key", "bytes", "gone"],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_spec_broken_on_disk_is_told_and_left_for_the_last_one_that_was_ready(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str], broken: str | None, named: bool
+) -> None:
+    """With nothing of the file to go by, the cluster is the one that was applied last from that very file."""
+    spec = write()
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    before = cluster.shape()
+    cluster.node("spark-2").exit("test-r1", 137)
+    if broken is None:
+        spec.unlink()
+    else:
+        spec.write_text(broken)
+    capsys.readouterr()
+    assert run(["rollback", *([str(spec)] if named else [])]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert "my-cluster.yaml" in told, "what is wrong with the file is said all the same"
+    assert "rolling back to" in told
+    assert cluster.shape() == before
+
+
+def test_another_broken_file_is_no_reason_to_touch_the_cluster_applied_last(
+    cluster: Cluster, write: Write, tmp_path: Path
+) -> None:
+    """It may have been any cluster's: nothing is guessed."""
+    assert run(["apply", str(write())]) == ExitCode.OK
+    other = tmp_path / "other.yaml"
+    other.write_text("name: [")
+    writes = len(cluster.world.writes)
+    assert run(["rollback", str(other)]) == ExitCode.INVALID_SPEC
+    assert len(cluster.world.writes) == writes
+
+
+def test_without_a_spec_that_was_ready_there_is_nothing_to_go_back_to(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first spec of a cluster, bad: told with what to do, and nothing is written."""
+    spec = write()
+    cluster.manner = "die-1"
+    assert run(["apply", str(spec)]) == ExitCode.FAILED
+    writes = len(cluster.world.writes)
+    assert run(["rollback"]) == ExitCode.FAILED
+    assert "no other spec of cluster test" in capsys.readouterr().err
+    assert len(cluster.world.writes) == writes
