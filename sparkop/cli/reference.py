@@ -34,7 +34,7 @@ def reference() -> str:
         "",
         "`SPEC` ends in .yaml or .yml, or holds a slash. It may be left out: then `SPARKOP_SPEC`, else",
         "`./spec.yaml`, else the cluster that was applied last from this machine.",
-        "stdout is data, stderr is talk.",
+        "stdout is data, stderr is talk. With `-o json` a failure is data too: an object with `error`.",
         "`NO_COLOR` is honoured. `SPARKOP_DEBUG=1` shows where a fault of sparkop is.",
         "",
         "| exit code | meaning |",
