@@ -44,6 +44,8 @@ def _plan(content: bytes) -> dict[str, Any]:
         plan = json.loads(content)
     except ValueError as error:
         raise _malformed(f"it is no JSON: {error}") from None
+    except RecursionError:
+        raise _malformed("its JSON is nested too deeply") from None
     if not isinstance(plan, dict):
         raise _malformed("it is no JSON object")
     return plan
@@ -63,5 +65,5 @@ def _malformed(cause: str) -> BlockedError:
     return BlockedError(
         "the EXL3 plan can't be used",
         cause=cause,
-        remedy="name another plan of exl3/plan/ in engine.exl3.plan, or fetch the checkpoint's own again",
+        remedy="name another plan of exl3/plan/ in engine.exl3.plan, or report it to the checkpoint's owner",
     )

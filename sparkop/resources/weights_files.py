@@ -56,6 +56,7 @@ def wanted_files(repository: Repository, weights: WeightsSpec) -> tuple[File, ..
             files[remote.path] = _plain(remote, repository)
     for whole, pieces in parts.items():
         files[whole] = _rebuilt(whole, pieces, repository)
+    _check_rebuilt(files, repository, weights)
     _check_manifest(files, repository, weights)
     _check_required(files, repository, weights)
     return tuple(files[path] for path in sorted(files))
@@ -99,6 +100,16 @@ def _rebuilt(path: str, parts: list[RemoteFile], repository: Repository) -> File
 
 def _number(path: str) -> int:
     return int(path.rpartition(".part")[2])
+
+
+def _check_rebuilt(files: Mapping[str, File], repository: Repository, weights: WeightsSpec) -> None:
+    """Parts that verify one by one do not tell that the last of them is there: the whole's own hash does."""
+    unlisted = [path for path, file in files.items() if file.parts and path not in repository.manifest]
+    if weights.manifest is not None and unlisted:
+        raise BlockedError(
+            f"{weights.manifest} has no SHA-256 of {unlisted[0]}, which is put together from parts",
+            remedy="report it to the repository's owner; without weights.manifest each part is verified alone",
+        )
 
 
 def _check_manifest(files: Mapping[str, File], repository: Repository, weights: WeightsSpec) -> None:

@@ -40,6 +40,7 @@ def test_rewriting_again_changes_nothing() -> None:
         (b'{"qdir": "qn::q31"}', "empty folder"),
         (b'{"qdir": "../.."}', "empty folder"),
         (b"\xff\xfe", "no JSON"),
+        (b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_malformed_plan_is_a_clear_error(content: bytes, cause: str) -> None:

@@ -60,6 +60,14 @@ def test_parts_are_fetched_straight_into_the_shard(node: Node, hub: Hub, manifes
     assert hub.log == [], "parts of a rebuilt shard are not fetched again"
 
 
+def test_a_shard_that_its_parts_do_not_make_is_told_as_that(node: Node, hub: Hub) -> None:
+    """A3: a part that the repository lacks shows in the whole's own hash only; another source won't help."""
+    status = node.run(node.job([{**shard(), "sha256": "0" * 64}], hub))
+    assert (status["phase"], status["error"]["kind"]) == ("failed", "content")
+    assert "a part is missing in the repository or its list is wrong" in status["error"]["remedy"]
+    assert not (node.weights / "model-5.safetensors").exists()
+
+
 def put_parts(node: Node) -> None:
     node.weights.mkdir(parents=True, exist_ok=True)
     for name, data in PARTS.items():

@@ -235,3 +235,14 @@ def test_a_repository_without_a_required_file_is_told_before_it_is_fetched() -> 
     for lost in ("config.jso", "exl3/q31/", "exl3/qn", "m.part00"):
         with pytest.raises(BlockedError, match=f"lacks {lost}, "):
             select(*files, required=[lost])
+
+
+@pytest.mark.parametrize("manifest", [{}, {"other": "1" * 64}])
+def test_a_shard_in_parts_that_the_manifest_does_not_list_is_named(manifest: Mapping[str, str]) -> None:
+    """A3: parts verify one by one also when the last of them is missing; only the whole's hash tells."""
+    parts = (remote("m.part00"), remote("m.part01"))
+    others = (remote("other"),) if manifest else ()
+    spec = WeightsSpec(repository="org/name", path="/w", manifest="sums.txt")
+    with pytest.raises(BlockedError, match=r"sums\.txt has no SHA-256 of m, which is put together"):
+        wanted_files(repository(*parts, *others, manifest=manifest), spec)
+    assert select(*parts) == ["m"], "without a manifest each part's own hash is what is known"

@@ -37,6 +37,10 @@ TRIES = 2
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the next try, growing with failures in a row; a server's Retry-After wins."""
 LONGEST_PAUSE = 300.0
+WRONG = "the source sends other bytes than were published"
+WRONG_WHOLE = "put together from its parts, it is not what the repository's list of hashes says"
+ANOTHER = "try another source"
+LACKING = "; when it stays so, a part is missing in the repository or its list is wrong: tell its owner"
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
 VANISHED_GRACE = 60.0
@@ -117,7 +121,8 @@ class Fetch:
             raise StoppedError
         if self._status.bad:
             names = ", ".join(sorted(self._status.bad)[:3])
-            raise TransferError("content", "wrong bytes came twice for %s" % names, "try another source")
+            remedy = ANOTHER + LACKING if WRONG_WHOLE in self._status.bad.values() else ANOTHER
+            raise TransferError("content", "wrong bytes came twice for %s" % names, remedy)
 
     def _guard(self, target: Callable[..., None], *arguments: object) -> None:
         """Run a thread's work; its failure ends the job."""
@@ -377,6 +382,7 @@ class Fetch:
     def _retry(self, file: File) -> None:
         self._tries[file.path] = self._tries.get(file.path, 0) + 1
         wrong = self._tries[file.path] >= TRIES
-        self._status.dropped(file.path, "the source sends other bytes than were published" if wrong else None)
+        reason = WRONG_WHOLE if file.parts and file.sha256 else WRONG
+        self._status.dropped(file.path, reason if wrong else None)
         if not wrong:
             self._queue.append(file)
