@@ -23,6 +23,15 @@ _KEY_FLAGS = ("--api-key", "--admin-api-key")
 _KEY_ADVICE = (
     "put it into the key's file on the head (mode 0600); api.key is generate, and an existing key is kept"
 )
+_MADE_BY_A_SHELL = re.compile(r"[$`]")
+_PIECE = r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\$\([^)]*\)|\\.|[^\s'"\\;&|]"""
+"""Of a word as a shell reads it: quoted, run, escaped, or one character."""
+_TOKEN = re.compile(rf"(?P<word>(?:{_PIECE})+)|(?P<between>[;&|\s]+)", re.DOTALL)
+_HOME_AT_THE_START = re.compile(r"\A\"?\$(?:HOME|\{HOME\})(?=[/\"]|\Z)")
+_ASK_A_SHELL = (
+    "only a shell can tell what it holds: `set -a; . ./FILE` there, then sparkop import without FILE"
+)
+_NO_COMMANDS = "is no assignment, and import runs no commands"
 _NUMBERS = re.compile(r"[\[\]\s,]+")
 
 
@@ -63,9 +72,8 @@ class Imported:
 
 
 def names_in(text: str) -> set[str]:
-    """Names of the variables that a file assigns."""
-    matches = (_ASSIGNMENT.match(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return {match[1] for match in matches if match}
+    """Names of the variables that a file assigns, read in both ways."""
+    return set(_plain_lines(text)[0]) | set(_shell_lines(text)[0])
 
 
 def recipe_of(names: set[str]) -> Recipe:
@@ -84,12 +92,16 @@ def recipe_of(names: set[str]) -> Recipe:
 
 
 def read_file(text: str, recipe: Recipe) -> tuple[dict[str, str], list[Unmapped]]:
-    """The assignments of a file, and lines that are none.
+    """The assignments of a file, and what is none.
 
     Recipe B reads its ``.env`` itself: carriage returns are dropped, lines that begin with # are comments,
     and a value is taken as it stands, quotes and trailing comments included. Recipe A has no file of its own:
-    its variables are exported by a shell, so a file is read as a shell would.
+    its variables are exported by a shell, so a file is read as a shell would, but runs nothing.
     """
+    return _plain_lines(text) if recipe is Recipe.B else _shell_lines(text)
+
+
+def _plain_lines(text: str) -> tuple[dict[str, str], list[Unmapped]]:
     found: dict[str, str] = {}
     odd: list[Unmapped] = []
     for number, line in enumerate(text.replace("\r", "").split("\n"), start=1):
@@ -98,14 +110,75 @@ def read_file(text: str, recipe: Recipe) -> tuple[dict[str, str], list[Unmapped]
         match = _ASSIGNMENT.match(line)
         if match is None:
             odd.append(Unmapped(f"line {number}", "is no assignment"))
-        elif recipe is Recipe.B:
-            found[match[1]] = match[2]
         else:
-            try:
-                found[match[1]] = "".join(shlex.split(match[2], comments=True)[:1])
-            except ValueError:
-                odd.append(Unmapped(match[1], f"line {number} has a quote that does not end"))
+            found[match[1]] = match[2]
     return found, odd
+
+
+def _shell_lines(text: str) -> tuple[dict[str, str], list[Unmapped]]:
+    """Every assignment of a line counts: ``export A=1 B=2``, ``A=1; B=2``, ``A=1 B=2 ./launch.sh``."""
+    found: dict[str, str] = {}
+    odd: list[Unmapped] = []
+    for number, line in _joined(text.replace("\r", "")):
+        try:
+            words = _words(line)
+        except ValueError:
+            odd.append(Unmapped(f"line {number}", "has a quote that does not end"))
+            continue
+        rest = [word for word in words if _ASSIGNMENT.match(word) is None and word not in _AROUND]
+        for word in words:
+            match = _ASSIGNMENT.match(word)
+            if match is None:
+                continue
+            name, raw = match[1], match[2]
+            found.pop(name, None)  # the last one counts
+            if _made_by_a_shell(_HOME_AT_THE_START.sub("", raw)):
+                odd.append(Unmapped(name, _ASK_A_SHELL))
+            else:
+                found[name] = "".join(shlex.split(raw))
+        if rest:
+            odd.append(Unmapped(f"line {number}", _NO_COMMANDS))
+    return found, odd
+
+
+_AROUND = ("export", "declare", "-x", "set", "-a", "+a")
+"""Words beside assignments that change none of them."""
+
+
+def _joined(text: str) -> list[tuple[int, str]]:
+    """Lines with their numbers; one that ends in a backslash goes on in the next."""
+    lines: list[tuple[int, str]] = []
+    open_line = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        goes_on = line.endswith("\\") and not line.endswith("\\\\")
+        part = line[:-1] if goes_on else line
+        if open_line:
+            lines[-1] = (lines[-1][0], lines[-1][1] + part)
+        else:
+            lines.append((number, part))
+        open_line = goes_on
+    return lines
+
+
+def _words(line: str) -> list[str]:
+    """Words as a shell has them, quotes still in, up to a comment. Raises ValueError for an open quote."""
+    words: list[str] = []
+    place = 0
+    while place < len(line):
+        found = _TOKEN.match(line, place)
+        if found is None:
+            raise ValueError("a quote does not end")
+        if found["word"] and found["word"].startswith("#"):
+            break
+        words += [found["word"]] if found["word"] else []
+        place = found.end()
+    return words
+
+
+def _made_by_a_shell(raw: str) -> bool:
+    """Whether the value holds a variable or a command, outside of single quotes and not escaped."""
+    pieces = (re.sub(r"\\.", "", piece) for piece in re.findall(_PIECE, raw, re.DOTALL) if piece[0] != "'")
+    return any(_MADE_BY_A_SHELL.search(piece) for piece in pieces)
 
 
 def convert(

@@ -29,12 +29,12 @@ class MemoryGuardSpec(SpecModel):
     hard_floor: ByteSize = Field(
         default=ByteSize(512 << 20),
         description="MemAvailable that must never be reached; doctor and status report when it was.",
-        json_schema_extra=about(unit="bytes"),
+        json_schema_extra=about(unit="bytes", default="512 MiB, half of a smaller actionFloor"),
     )
     soft_floor: ByteSize = Field(
         default=ByteSize(10 << 30),
         description="Under this MemAvailable the guard writes the largest processes to its log.",
-        json_schema_extra=about(unit="bytes"),
+        json_schema_extra=about(unit="bytes", default="10 GiB, or a larger actionFloor"),
     )
     interval: Duration = Field(
         default=Duration(1.0), description="Time between two readings.", json_schema_extra=about(unit="time")
@@ -47,6 +47,15 @@ class MemoryGuardSpec(SpecModel):
 
     @model_validator(mode="after")
     def _floors_in_order(self) -> MemoryGuardSpec:
+        if self.action_floor <= 0:
+            raise refusal(
+                "must be more than 0 B; memory.guard.enabled: false is no guard at all", "actionFloor"
+            )
+        given = self.model_fields_set  # what is left out follows actionFloor (frozen, hence past the model)
+        if "hard_floor" not in given:
+            object.__setattr__(self, "hard_floor", ByteSize(min(self.hard_floor, self.action_floor // 2)))
+        if "soft_floor" not in given:
+            object.__setattr__(self, "soft_floor", ByteSize(max(self.soft_floor, self.action_floor)))
         if self.hard_floor >= self.action_floor:
             raise refusal(
                 f"must be less than actionFloor ({self.action_floor}), or the guard acts too late",

@@ -58,6 +58,61 @@ def test_recipe_a_reads_a_file_as_a_shell_does() -> None:
     assert read_file(text, Recipe.A)[0] == {"EXTRA": "--a 'b c'", "WORKER": "me@10.0.0.2"}
 
 
+@pytest.mark.parametrize(
+    ("text", "values", "told"),
+    [
+        ("export PORT=1 MPORT=2\n", {"PORT": "1", "MPORT": "2"}, []),
+        ("PORT=1; MPORT=2\n", {"PORT": "1", "MPORT": "2"}, []),
+        ("PORT=1 \\\nMPORT=2 ./launch.sh serve\n", {"PORT": "1", "MPORT": "2"}, ["line 1"]),
+        ("CAPS=1 2 4\n", {"CAPS": "1"}, ["line 1"]),
+        ("A='x;y' B=\"p q\"'r' C=x#y # z\n", {"A": "x;y", "B": "p qr", "C": "x#y"}, []),
+        (
+            "A='$x' B=\\$x C=$HOME/m D=\"${HOME}/m\"\n",
+            {"A": "$x", "B": "$x", "C": "$HOME/m", "D": "${HOME}/m"},
+            [],
+        ),
+        (
+            "IMG=${IMG:-x}\nPORT=$(id -u) MPORT=`id`\nEXTRA=\"--a '$B'\"\n",
+            {},
+            ["IMG", "PORT", "MPORT", "EXTRA"],
+        ),
+        ("A=x$HOME/y\n", {}, ["A"]),
+        ("PORT=1\nPORT=$X\n", {}, ["PORT"]),
+        ("A='x\nPORT=1\n", {"PORT": "1"}, ["line 1"]),
+        ("unset PORT\nexport\nset -a\n", {}, ["line 1"]),
+    ],
+)
+def test_nothing_of_a_recipe_a_file_is_dropped_in_silence(
+    text: str, values: dict[str, str], told: list[str]
+) -> None:
+    """A second assignment of a line, a command behind it, a value that only a shell knows: taken or named."""
+    found, odd = read_file(text, Recipe.A)
+    assert found == values
+    assert [each.name for each in odd] == told
+
+
+def test_a_value_that_only_a_shell_knows_does_not_end_the_import() -> None:
+    imported = _import(Recipe.A, "IMG=${IMG:-x}\nMPORT=29999\n")
+    assert _spec(imported).engine.rendezvous_port == 29999
+    assert "only a shell" in imported.unmapped[0].reason
+
+
+@pytest.mark.parametrize(("gib", "floor"), [("0.25", 1 << 28), ("0.5", 1 << 29), ("12", 12 << 30)])
+def test_any_floor_of_the_recipes_guard_arrives(gib: str, floor: int) -> None:
+    """MEMGUARD_GIB alone: what lies above and below it follows."""
+    guard = _spec(_import(Recipe.A, f"MEMGUARD_GIB={gib}\n")).memory.guard
+    assert guard.action_floor == floor
+    assert guard.hard_floor < floor <= guard.soft_floor
+
+
+def test_a_guard_without_a_floor_is_refused_by_the_variables_name() -> None:
+    with pytest.raises(InvalidSpecError) as caught:
+        _spec(_import(Recipe.A, "MEMGUARD_GIB=0\n"))
+    (problem,) = caught.value.problems
+    assert problem.path[-1] == "actionFloor"
+    assert "must be more than 0 B" in problem.message
+
+
 def test_shell_wins_over_the_env_file() -> None:
     imported = _import(Recipe.B, "PORT=1111\nDIST_PORT=2222\n", {"PORT": "3333"})
     spec = _spec(imported)
