@@ -12,7 +12,7 @@ from sparkop.engines.base import NodeFacts, RankContainer, StateFile
 from sparkop.engines.sglang import Sglang
 from sparkop.engines.template import EngineTemplate
 from sparkop.engines.vllm import Vllm
-from sparkop.engines.words import repeated, values_of
+from sparkop.engines.words import flags_in, repeated, values_of
 from sparkop.hosts.base import ContainerOptions
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
@@ -55,13 +55,22 @@ def _repeated_flags(engine: EngineTemplate, spec: ClusterSpec, facts: Sequence[N
     own = engine.own_arguments(spec, facts, 0)
     before = repeated(own, extra, engine.aliases)
     after = repeated(extra, engine.closing_arguments(spec, facts, 0), engine.aliases)
-    return [_twice(engine, own, name, given) for name, given in before] + [
-        f"{name} in engine.extraArgs has no effect: sparkop sets it afterwards" for name, _ in after
+    named = _extra_fields(spec)
+    return [_twice(engine, own, name, given, named) for name, given in before] + [
+        f"{name} in {named} has no effect: sparkop sets it afterwards" for name, _ in after
     ]
 
 
-def _twice(engine: EngineTemplate, own: Sequence[str], name: str, given: str) -> str:
-    text = f"{name} is given twice: engine.extraArgs wins over the spec's own fields"
+def _extra_fields(spec: ClusterSpec) -> str:
+    """The fields that hold extra arguments, as the user wrote them."""
+    fields = {"engine.extraArgs": spec.engine.extra_args, "engine.headExtraArgs": spec.engine.head_extra_args}
+    return " and ".join(name for name, words in fields.items() if words)
+
+
+def _twice(engine: EngineTemplate, own: Sequence[str], name: str, given: str, named: str) -> str:
+    among_extra = given not in flags_in(own, engine.aliases)
+    winner = "the last one wins" if among_extra else f"{named} wins over the spec's own fields"
+    text = f"{name} is given twice: {winner}"
     if name != given:
         text += f" ({name} stands for {given})"
     if any(value.startswith("{") for value in values_of(given, own, engine.aliases)):

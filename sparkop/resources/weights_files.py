@@ -108,7 +108,7 @@ def _check_rebuilt(files: Mapping[str, File], repository: Repository, weights: W
     if weights.manifest is not None and unlisted:
         raise BlockedError(
             f"{weights.manifest} has no SHA-256 of {unlisted[0]}, which is put together from parts",
-            remedy="report it to the repository's owner; without weights.manifest only the parts are verified",
+            remedy="report it to its owner; without weights.manifest the parts alone are verified",
         )
 
 

@@ -199,6 +199,21 @@ def test_head_extra_arguments_come_last_on_the_head_only() -> None:
     assert worker.arguments[-3:] == ("--headless", "--seed", "7")
 
 
+@pytest.mark.parametrize(
+    ("field", "words", "told"),
+    [
+        ("headExtraArgs", ["--max_num_seqs=4"], "engine.headExtraArgs wins over the spec's own fields"),
+        ("extraArgs", ["--max-num-seqs", "4"], "engine.extraArgs wins over the spec's own fields"),
+        ("extraArgs", ["--seed", "1", "--seed", "2"], "the last one wins"),
+    ],
+)
+def test_a_flag_given_twice_names_the_field_that_wins(field: str, words: list[str], told: str) -> None:
+    """Who looks for the flag in the wrong field does not find it."""
+    cluster = spec(RECIPE_A, {f"engine.{field}": words})
+    (warning,) = render(cluster, facts_of(cluster)).warnings
+    assert warning.endswith(f"is given twice: {told}")
+
+
 def test_worker_paths_may_differ() -> None:
     """WORKER_MODEL_DIR of the recipe, and the same for state and cache."""
     cluster = spec(RECIPE_A)
