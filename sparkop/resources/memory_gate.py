@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sparkop.hosts.document import Container, Document
+from sparkop.hosts.document import Container, Document, Memory
 from sparkop.resources.compare import GIB, human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
@@ -13,7 +13,10 @@ from sparkop.spec.models import ClusterSpec
 
 RESOURCE = "memguard/gate"
 SETTLED = 60.0
-"""Seconds after a rank's end in which its memory may still be on its way back; `wait rank/all` waits."""
+"""Seconds after a rank's end in which its memory may still be on its way back; `wait rank/all` waits, and
+refuses itself when it does not come."""
+BACK_WITHIN = 10.0
+"""Seconds for which available memory may stand still below what a start needs, once no rank is left."""
 FRAGMENTED = 0.25
 """Part of free memory in blocks of 2 MiB and more, under which it is called fragmented."""
 WORTH = 16 * GIB
@@ -48,11 +51,16 @@ def closed(desired: Desired, node: str, document: Document) -> Blocker | None:
     memory = document.memory
     if memory is None or not desired.ranks or not _empty(desired, document):
         return None
-    least, why = needed(desired.spec, memory.total)
+    cause = short(desired.spec, memory)
+    return Blocker(node, RESOURCE, cause, FREE_IT) if cause else None
+
+
+def short(spec: ClusterSpec, memory: Memory) -> Cause | None:
+    """What is missing for a start; None when it is enough, or more than the node has in all."""
+    least, why = needed(spec, memory.total)
     if memory.available >= least or least > memory.total:
         return None
-    cause = Cause("memory available", human_bytes(memory.available), f"{human_bytes(least)} at least: {why}")
-    return Blocker(node, RESOURCE, cause, FREE_IT)
+    return Cause("memory available", human_bytes(memory.available), f"{human_bytes(least)} at least: {why}")
 
 
 def fragmented(desired: Desired, node: str, document: Document, large_blocks: object) -> str | None:

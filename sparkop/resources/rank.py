@@ -19,6 +19,7 @@ from sparkop.engines.common import container_names
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import ContainerSpec, Json
 from sparkop.hosts.document import parse_document
+from sparkop.resources import memory_gate
 from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
@@ -115,7 +116,8 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     origin = group.origin if group.found else nothing
     begin = Operation(Action.RECORD, desired.head, ALL, why, origin=origin, parameters=numbers)
     removals = removals_of(desired, group, why, (begin.key,))
-    gone = waiting_for(list(desired.nodes), [o.key for o in removals] or [begin.key], desired.head)
+    ended = [o.key for o in removals] or [begin.key]
+    gone = waiting_for(list(desired.nodes), ended, desired.head, launch=True)
     starts: list[Operation] = []
     causes = {(r, n): c for r, n, c in group.causes}
     for rank in reversed(desired.ranks):
@@ -170,10 +172,18 @@ def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ..
     return removals
 
 
-def waiting_for(nodes: list[str], needs: list[str], at: str) -> Operation:
-    """Look at ``nodes`` until no rank is left there and memory has come back; planned at one of them."""
+def waiting_for(nodes: list[str], needs: list[str], at: str, *, launch: bool = False) -> Operation:
+    """Look at ``nodes`` until no rank is left there and memory has come back; planned at one of them.
+    ``launch``: ranks are started then, so it has to be enough."""
     cause = Cause("ranks", "not known to be gone", "none left on any node, memory back")
-    return Operation(Action.WAIT, at, ALL, cause, needs=tuple(needs), parameters={"nodes": nodes})
+    return Operation(
+        Action.WAIT,
+        at,
+        ALL,
+        cause,
+        needs=tuple(needs),
+        parameters={"nodes": nodes, **({"launch": True} if launch else {})},
+    )
 
 
 def _removal_parameters(desired: Desired, found: Found) -> dict[str, Json]:
@@ -207,13 +217,15 @@ def _remove(operation: Operation, context: Context) -> None:
 
 
 def _wait_gone(operation: Operation, context: Context) -> None:
-    """No rank of this cluster on any node, and memory no longer growing back."""
+    """No rank of this cluster anywhere, and memory no longer growing back; before a start: enough of it."""
     cluster = context.desired.spec.name
     until = context.clock.monotonic() + GONE_DEADLINE
     before: dict[str, int] = {}
+    still = context.clock.monotonic()
     while True:
         left: list[str] = []
         growing = False
+        short: dict[str, Cause] = {}
         for name in operation.parameters["nodes"]:
             document = parse_document(
                 context.host(name).probe(
@@ -228,7 +240,14 @@ def _wait_gone(operation: Operation, context: Context) -> None:
             memory = document.memory
             growing |= memory.available - before.get(name, 0) > SETTLED * memory.total
             before[name] = memory.available
-        if not left and not growing:
+            lacking = memory_gate.short(context.desired.spec, memory)
+            if lacking and operation.parameters.get("launch"):
+                short[name] = lacking
+        if left or growing:
+            still = context.clock.monotonic()
+        elif short and context.clock.monotonic() - still >= memory_gate.BACK_WITHIN:
+            raise _refused(short)
+        elif not short:
             told = ", ".join(f"{name} {human_bytes(free)}" for name, free in before.items())
             context.progress(f"ranks gone; available memory: {told}")
             return
@@ -243,6 +262,16 @@ def _wait_gone(operation: Operation, context: Context) -> None:
             )
         context.progress(f"waiting for {', '.join(left) or 'memory to come back'}")
         context.clock.sleep(0.5)
+
+
+def _refused(short: Mapping[str, Cause]) -> BlockedError:
+    node, cause = next(iter(short.items()))
+    return BlockedError(
+        "too little memory for a start, and no rank of ours holds it",
+        node=node,
+        cause=_words(cause),
+        remedy=memory_gate.FREE_IT,
+    )
 
 
 def _start(operation: Operation, context: Context) -> None:

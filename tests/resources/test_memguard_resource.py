@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import ContainerSpec, ReadableHost
 from sparkop.hosts.simulated_node import Answer, SimulatedNode, SimulatedUnit
 from sparkop.reconcile.memory import LATE, MemoryFeed, NodeMemory, memory_of, read_memory
@@ -381,6 +382,25 @@ def test_too_little_memory_is_refused_before_a_launch_with_figures() -> None:
     assert (refused.node, refused.cause.observed) == ("spark-2", "81.0 GiB")
     assert refused.cause.desired == "102.8 GiB at least: memory.gpuFraction 0.85 of all"
     assert not [o for o in plan.operations if o.resource.startswith("rank")]
+
+
+def test_memory_that_does_not_come_back_after_the_ranks_end_is_refused_too() -> None:
+    """A moment after their end it may be on its way; what a program that is no rank holds does not come."""
+    cluster = serving()
+    for node in cluster.world.nodes.values():
+        for name in [each for each in node.containers if not each.endswith("memguard")]:
+            node.exit(name, 137)
+    cluster.node("spark-2").memory_used = cluster.node("spark-2").memory_total - GIB // 4
+    assert not [b for b in cluster.plan().blockers if b.resource == memory_gate.RESOURCE], "just ended"
+    with pytest.raises(BlockedError) as refused:
+        cluster.apply()
+    assert refused.value.node == "spark-2"
+    assert "memory available: 245.8 MiB -> 1.1 GiB at least" in str(refused.value.cause)
+    assert not [n for n, c in cluster.node("spark-2").containers.items() if c.running and "-r" in n]
+    [again] = [b for b in cluster.plan().blockers if b.resource == memory_gate.RESOURCE]
+    assert again.node == "spark-2", "it stays refused"
+    cluster.node("spark-2").memory_used = 4 * GIB
+    cluster.apply()
 
 
 def test_a_running_group_is_not_asked_for_its_memory_again() -> None:
