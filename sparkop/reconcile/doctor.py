@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,10 +21,10 @@ from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, f
 from sparkop.resources.checks.ways import SMALL, ping_name
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.suggest import nearest
 
-MOST_THREADS = 64
 LOGIN = "ssh.batch"
 SETTLE = 1.5
 """Seconds before the second reading when the first found the fabric wrong."""
@@ -285,8 +284,7 @@ def _read_all(
         except (OSError, ValueError) as error:
             read.failed[name] = UnreachableError(f"{type(error).__name__}: {error}", node=name)
 
-    with ThreadPoolExecutor(min(MOST_THREADS, len(requests)), thread_name_prefix="doctor") as pool:
-        list(pool.map(one, requests))
+    side_by_side(one, requests, "doctor")
     in_order = {name: read.documents[name] for name in requests if name in read.documents}
     return _Read(in_order, read.windows, read.failed)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 
 _SECTIONS = ("version", "nonce", "machine", "tools", "memory", "fabric", "disk", "docker", "gpu", "errors")
@@ -76,8 +76,7 @@ def record_facts(
         return _kept(document, optional)
 
     names = [node.name for node in spec.nodes]
-    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
-        answers = dict(zip(names, pool.map(read, names), strict=True))
+    answers = dict(zip(names, side_by_side(read, names, "facts"), strict=True))
     facts = {name: answer for name, answer in answers.items() if not isinstance(answer, SparkopError)}
     failure = next((answer for answer in answers.values() if isinstance(answer, SparkopError)), None)
     return facts, failure

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -70,6 +72,32 @@ def examine(
 
 def state_of(report: Report, node: str, check: str) -> State:
     return next(r.state for r in report.results if (r.node, r.check) == (node, check))
+
+
+@pytest.mark.parametrize("read", ["doctor", "facts"])
+def test_an_interrupt_waits_for_no_node(read: str) -> None:
+    """Nothing is changed that should end in good order: Ctrl-C waited for a silent node up to a minute."""
+    program = f"""
+import _thread, threading, time
+from sparkop.reconcile.doctor import examine_nodes
+from sparkop.reconcile.facts import record_facts
+from tests.checks.cases import SPEC, spec_of
+
+class Silent:
+    def probe(self, request, *, timeout=0.0):
+        both.wait()
+        _thread.interrupt_main()
+        time.sleep(60)
+
+both = threading.Barrier(2)
+spec = spec_of(SPEC, ())
+{"examine_nodes" if read == "doctor" else "record_facts"}(
+    spec, {{node.name: Silent() for node in spec.nodes}}, resources=()
+)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=45, check=False)
+    assert "KeyboardInterrupt" in done.stderr
 
 
 def test_good_nodes_are_all_ok() -> None:
