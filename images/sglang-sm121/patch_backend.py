@@ -31,9 +31,11 @@ import dataclasses
 import enum
 import hashlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 VARLEN = "_resolve_flash_attn_varlen_func"
@@ -64,6 +66,12 @@ INSERTED = (
     "",
     f"    return {FALLBACK_NAME}",
 )
+
+CACHES = ("functools.lru_cache", "functools.cache")
+MOST_WAYS = 1000
+"""Ways through a function that are followed: every condition that is not understood doubles them."""
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line as Python counts them: a form feed ends none."""
 
 NOTHING = "None"
 FAILS = "an exception"
@@ -233,7 +241,9 @@ class Backend:
         """What a call returns on such a GPU; a function that is not there returns nothing."""
         if function is None:
             return {Outcome((), NOTHING)}
-        ends = Walk(gpu).run(function.body, State(self.names))
+        ends = list(islice(Walk(gpu).run(function.body, State(self.names)), MOST_WAYS + 1))
+        if len(ends) > MOST_WAYS:
+            return {Outcome((), UNCLEAR, unsure=True)}
         return {
             Outcome(state.imported, NOTHING if result is None else result, state.unsure)
             for state, result in ends
@@ -250,7 +260,12 @@ def read(text: str) -> Backend:
             state = state.take(node)
         elif isinstance(node, ast.FunctionDef) and node.name in (VARLEN, TRTLLM):
             functions[node.name] = node
-    doubt = next((d for name in (VARLEN, TRTLLM) if (d := _doubt(tree, name, functions.get(name)))), None)
+    found = [functions.get(name) for name in (VARLEN, TRTLLM)]
+    doubt = (
+        next((d for name in (VARLEN, TRTLLM) if (d := _doubt(tree, name, functions.get(name)))), None)
+        or _doubt_of_names(tree, [f for f in found if f is not None], state.names)
+        or _doubt_of_kernel(tree, functions.get(TRTLLM))
+    )
     return Backend(text, tree, functions.get(VARLEN), functions.get(TRTLLM), state.names, doubt)
 
 
@@ -274,12 +289,61 @@ def _doubt(tree: ast.Module, name: str, function: ast.FunctionDef | None) -> str
     arguments = function.args
     if arguments.args or arguments.kwonlyargs or arguments.posonlyargs or arguments.vararg or arguments.kwarg:
         return f"{name} takes arguments"
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(called) not in ("lru_cache", "functools.lru_cache", "cache", "functools.cache"):
-            return f"{name} has the decorator {ast.unparse(decorator)}"
     if not any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes):
         return f"{name} is never called"
+    return None
+
+
+def _doubt_of_names(
+    tree: ast.Module, functions: Sequence[ast.FunctionDef], names: Mapping[str, str]
+) -> str | None:
+    """Whether what the resolvers ask, or are wrapped in, may be something else than the module's import."""
+    for function in functions:
+        for decorator in function.decorator_list:
+            called = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            first, dot, rest = called.partition(".")
+            if names.get(first, first) + dot + rest not in CACHES:
+                return f"{function.name} has the decorator {ast.unparse(decorator)}"
+    used = {n.id for f in functions for n in ast.walk(f) if isinstance(n, ast.Name)}
+    trusted = {n for n in used & set(names) if names[n].rpartition(".")[0] in (*UTILITIES, "functools")}
+    bound = list(_bound_by_module(tree))
+    for name in sorted(trusted):
+        if bound.count(name) + bound.count("*") != 1:
+            return f"{name} may be another thing than {names[name]}"
+    told = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    by_text = sorted(told & (trusted | {VARLEN, TRTLLM}))
+    return f"{by_text[0]} may be bound by its name in a text" if by_text else None
+
+
+def _bound_by_module(tree: ast.Module) -> Iterator[str]:
+    """Names bound in the module's own scope, once for each place; ``*`` for an import of everything."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+            yield from (name for n in ast.walk(node) if isinstance(n, ast.Global) for name in n.names)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            yield node.name
+        waiting += ast.iter_child_nodes(node)
+
+
+def _doubt_of_kernel(tree: ast.Module, function: ast.FunctionDef | None) -> str | None:
+    """Whether TRT-LLM's kernel is reached by another way than its resolver."""
+    own = set(ast.walk(function)) if function else set()
+    for node in ast.walk(tree):
+        named = (
+            (node.name if isinstance(node, ast.alias) else None)
+            or (node.attr if isinstance(node, ast.Attribute) else None)
+            or (node.value if isinstance(node, ast.Constant) else None)
+        )
+        if named == TRTLLM_KERNEL and node not in own:
+            return f"{TRTLLM_KERNEL} is used outside {TRTLLM}"
     return None
 
 
@@ -339,9 +403,9 @@ def patch(backend: Backend) -> str:
     """The legacy source with the fallback in it; see `prove`."""
     assert backend.varlen is not None
     first = next(n for n in backend.varlen.body if not _is_text(n))
-    lines = backend.text.splitlines(keepends=True)
+    lines = LINE.findall(backend.text)
     newline = "\r\n" if lines[0].endswith("\r\n") else "\n"
-    margin = " " * first.col_offset
+    margin = lines[first.lineno - 1][: first.col_offset]  # as it stands: tabs or spaces
     new = [(margin + line if line else "") + newline for line in INSERTED]
     return "".join([*lines[: first.lineno - 1], *new, *lines[first.lineno - 1 :]])
 

@@ -88,6 +88,60 @@ def test_a_changed_legacy_source_is_not_taken_for_legacy(old: str, new: str, exp
     assert shape(text) == expected
 
 
+QUESTION_INSIDE = "    from sglang.srt.utils import is_sm100_supported\n\n"
+AT_THE_TOP = LEGACY.replace(QUESTION_INSIDE, "", 1).replace(
+    "from functools import lru_cache\n",
+    "from functools import lru_cache\n\nfrom sglang.srt.utils import is_sm100_supported\n",
+)
+"""As newer files have it: the question is imported once, by the module."""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "def is_sm100_supported():\n    return True",
+        "is_sm100_supported = is_blackwell",
+        "(is_sm100_supported := True)",
+        "if PAGE:\n    from my.own import is_sm100_supported",
+        "from my.own import *",
+        "for is_sm100_supported in (bool,):\n    pass",
+        "def widen():\n    global is_sm100_supported\n    is_sm100_supported = bool",
+        'globals()["is_sm100_supported"] = bool',
+        'globals()["_resolve_trtllm_sparse_decode"] = bool',
+        "def lru_cache(maxsize):\n    return swap",
+        "from flashinfer.decode import trtllm_batch_decode_with_kv_cache as kernel",
+        "import flashinfer\nkernel = flashinfer.decode.trtllm_batch_decode_with_kv_cache",
+    ],
+)
+def test_a_name_that_may_be_another_thing_is_not_trusted(more: str) -> None:
+    """A question answered by something else opens TRT-LLM's kernel to SM121, and token 0 comes out."""
+    assert shape(AT_THE_TOP) == "legacy"
+    assert shape(AT_THE_TOP.replace("PAGE = 64", f"PAGE = 64\n{more}", 1)) == "unknown"
+
+
+def test_a_decorator_that_is_only_called_like_a_cache_is_not_trusted() -> None:
+    assert shape(LEGACY.replace("from functools import", "from my.own import")) == "unknown"
+    assert shape(LEGACY.replace("from functools import", "from functools import cache as")) == "legacy"
+
+
+def test_a_function_of_many_conditions_ends_soon() -> None:
+    """Each condition that is not understood doubles the ways: 40 of them would be walked for ever."""
+    many = "".join(f"    if flag_{n}:\n        pass\n" for n in range(40))
+    assert shape(LEGACY.replace(ANCHOR, many + ANCHOR)) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("PAGE = 64", 'PAGE = 64\x0c\nNAME = "a\x0bb\u2028c\x85d"'), ("    ", "\t")],
+    ids=["separators that are no line ends for Python", "tabs"],
+)
+def test_lines_and_margins_are_pythons_own(backend: Path, old: str, new: str) -> None:
+    """Lines counted otherwise put the patch beside its place, or break the file."""
+    backend.write_text(LEGACY.replace(old, new), newline="")
+    assert run(backend).returncode == 0
+    assert "patched, nothing to do" in run(backend).stdout
+
+
 def test_no_sparse_decode_at_all_is_legacy_too() -> None:
     """The oldest backends had one resolver."""
     start, end = LEGACY.index("@lru_cache"), LEGACY.rindex("@lru_cache")
