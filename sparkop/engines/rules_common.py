@@ -18,6 +18,14 @@ def _key_in_arguments(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
         yield Breach(_NOT_THE_SECRET, f"extra arguments have {name}")
 
 
+def _two_in_one(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    """Shows the flag only: what follows it may be a secret."""
+    for word in common.extra_arguments(spec, rank=0):
+        flag, blank, _ = word.partition("=")[0].partition(" ")
+        if blank and word.startswith("--") and not secrets_in([word]):
+            yield Breach(("engine", "extraArgs"), f"{flag} and its value are one item")
+
+
 def _secret_in_environment(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
     for name in common.secret_variables(spec):
         yield Breach(_NOT_THE_SECRET, f"environment has {name}")
@@ -41,6 +49,10 @@ def _shards(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
 
 def _cpus(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
     wanted = max(common.cpus(spec.engine.container.cpuset or ""), default=-1)
+    for part in (spec.engine.container.cpuset or "").split(","):
+        first, _, last = part.partition("-")
+        if last and int(first) > int(last):
+            yield Breach(("engine", "container", "cpuset"), f"{part} is no range")
     for fact in facts or ():
         if fact.cpu_count is not None and wanted >= fact.cpu_count:
             yield Breach(
@@ -75,6 +87,14 @@ RULES = (
         "an existing key is kept",
         find=_key_in_arguments,
         overridable=False,
+    ),
+    Rule(
+        id="engine.two-in-one",
+        applies_to="every engine",
+        reason="an engine takes the whole item for a flag, knows none of that name, and ends",
+        source="argparse",
+        remedy="write each word as an item of its own: [--flag, value]",
+        find=_two_in_one,
     ),
     Rule(
         id="key.in-environment",

@@ -16,6 +16,8 @@ ROW_LIMIT = 128
 """Query rows that the SM121 kernel of SGLang 0.5.20 and later takes."""
 QSA_DRAFT_LIMIT = 4
 """The indexer's compression ratio."""
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""PyTorch reads both; the second is the newer name."""
 EXTRA: Path = ("engine", "extraArgs")
 
 
@@ -78,9 +80,10 @@ def _table_on_gpu(asked: Asked) -> Iterator[Breach]:
 
 
 def _expandable(asked: Asked) -> Iterator[Breach]:
-    value = asked.engine.environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    if "expandable_segments:true" in value.replace(" ", "").lower():
-        yield Breach(("engine", "environment", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments is on")
+    for name in ALLOCATOR:
+        value = asked.engine.environment.get(name, "")
+        if "expandable_segments:true" in value.replace(" ", "").lower():
+            yield Breach(("engine", "environment", name), "expandable_segments is on")
 
 
 def _top_k(asked: Asked) -> Iterator[Breach]:
@@ -163,6 +166,13 @@ def _context_by_argument(asked: Asked) -> Iterator[Breach]:
     extension, (context, path) = asked.engine.long_context, asked.context
     if extension and path == EXTRA and context is not None and context > extension.native:
         yield Breach(path, "--context-length among extra arguments")
+
+
+def _override_by_argument(asked: Asked) -> Iterator[Breach]:
+    """The engine takes the last override, so one that says nothing of YaRN switches it off."""
+    given = values_of("--json-model-override-args", asked.words, ALIASES)
+    if given and derived.yarn(asked.engine) is not None and "rope_scaling" not in given[-1]:
+        yield Breach(EXTRA, "--json-model-override-args without rope_scaling")
 
 
 def _one_name(asked: Asked) -> Iterator[Breach]:
@@ -279,6 +289,14 @@ RULES = (
         "sparkop",
         "set engine.context",
         _sglang(_context_by_argument),
+    ),
+    Rule(
+        "sglang.override-by-argument",
+        "SGLang with longContext",
+        "it replaces the override that YaRN follows from, and the context is longer than the model's own",
+        "sparkop",
+        "add rope_scaling as sparkop render shows it, or leave the argument out",
+        _sglang(_override_by_argument),
     ),
     Rule(
         "sglang.one-name",

@@ -10,6 +10,8 @@ from typing import Any
 
 SHORTEST = 4
 """Characters that a beginning must have more than to be taken for a flag."""
+FLAG_END = re.compile(r"[=\s]")
+"""A flag and its value in one word is a mistake that must not hide the flag."""
 KEY_FLAGS = ("--api-key", "--admin-api-key", "--hf-token")
 """Flags whose value is a secret."""
 
@@ -77,7 +79,7 @@ def flags_in(arguments: Iterable[str], aliases: Mapping[str, str]) -> list[str]:
     for word in arguments:
         if not word.startswith("-") or len(word) < 2 or word[1].isdigit() or word[1] == ".":
             continue
-        name = word.split("=", 1)[0]
+        name = FLAG_END.split(word, maxsplit=1)[0]
         if name.startswith("--"):
             name = name.split(".", 1)[0].replace("_", "-")
         if name.startswith("--no-"):

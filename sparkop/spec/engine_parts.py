@@ -34,6 +34,8 @@ def _text(value: object) -> object:
         raise ValueError(
             'write a truth value as the program reads it, in quotes: "1", "0", "true" or "false"'
         )
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("holds a NUL character, with which no program can be started")
     return str(value) if isinstance(value, int | float) else value
 
 
@@ -71,9 +73,10 @@ class ContainerSettings(SpecModel):
     capabilities: tuple[str, ...] = setting((), "Added capabilities.", flag="--cap-add")
     cpuset: str | None = setting(
         None,
-        "CPUs that a rank may use; none or an empty text pins nothing.",
+        "CPUs that a rank may use, such as 5-9,15-19; none or an empty text pins nothing.",
         flag="--cpuset-cpus",
         recipe="B: CPUSET",
+        pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
     )
     weights_target: str | None = setting(
         None,

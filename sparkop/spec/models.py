@@ -97,6 +97,13 @@ class WeightsSpec(SpecModel):
         return self
 
 
+_NAME = r"^[a-z0-9][A-Za-z0-9_.:-]*(/[A-Za-z0-9_.:-]+)*"
+IMAGE_REFERENCE = _NAME + r"(@sha256:[0-9a-f]{64})?$"
+"""An image's name as Docker reads it, by tag, digest or both."""
+IMAGE_TAG = _NAME + "$"
+"""The name of an image that is made: its digest is not known before."""
+
+
 class BuildSpec(SpecModel):
     """An image built on every node."""
 
@@ -107,14 +114,22 @@ class BuildSpec(SpecModel):
     )
     base: str = Field(
         min_length=1,
-        description="Image that the build starts from.",
+        pattern=IMAGE_REFERENCE,
+        description="Image that the build starts from: name:tag, or better name@sha256: and 64 digits.",
         json_schema_extra=about(recipe="B: BASE_IMAGE"),
     )
     tag: str = Field(
         min_length=1,
-        description="Name of the built image.",
+        pattern=IMAGE_TAG,
+        description="Name of the built image, name:tag in small letters.",
         json_schema_extra=about(recipe="B: PATCHED_IMAGE"),
     )
+
+    @model_validator(mode="after")
+    def _not_its_own_base(self) -> BuildSpec:
+        if self.tag == self.base:
+            raise refusal("tag is the base's own name: each build would start from the one before", "tag")
+        return self
 
 
 class ImageSpec(SpecModel):
@@ -122,7 +137,7 @@ class ImageSpec(SpecModel):
 
     reference: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9_.:@-]+)*$",
+        pattern=IMAGE_REFERENCE,
         description="Image to pull, best by digest (name@sha256:...): then every node runs the same bytes.",
         json_schema_extra=about(recipe="A: IMG; B: IMAGE"),
     )

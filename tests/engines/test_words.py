@@ -51,6 +51,8 @@ def test_repeated_flags_are_found(extra: list[str], found: list[tuple[str, str]]
         ["--api-key", "x"],
         ["--api-key=x"],
         ["--api_key", "x"],
+        ["--api-key x"],
+        ["--api-key\tx"],
         ["--api-k", "x"],
         ["--admin-api-key", "x"],
         ["--hf-token=x"],
