@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import Any
 
 from sparkop.engines.paths import state_directory
@@ -169,4 +170,4 @@ def _containers(found: Any) -> tuple[ContainerMemory, ...]:
 
 
 def _number(found: Any) -> int | None:
-    return int(found) if isinstance(found, int | float) else None
+    return int(found) if isinstance(found, int | float) and isfinite(found) else None

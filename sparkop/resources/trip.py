@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from sparkop.hosts.base import Json
@@ -22,6 +23,8 @@ from sparkop.spec.nodes import NodeSpec
 
 KIND = "trip"
 FILE = "trip.json"
+NO_TIME = 1e11
+"""Seconds since 1970 that no clock shows: a record with such a time is damaged."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +168,18 @@ def trip_in(node: str, document: Document) -> Trip | None:
         return None
     try:
         hashes, numbers = (record.get(key) or [] for key in ("hashes", "numbers"))
+        at = float(record["at"])
+        if not 0 <= at < NO_TIME:
+            return None
         return Trip(
             node=node,
             hash=str(hashes[0]) if hashes else "",
-            at=float(record["at"]),
+            at=at,
             available=int(record["available"]),
             floor=int(record["floor"]),
             numbers=str(numbers[0]) if numbers else "",
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -196,12 +202,12 @@ def story_in(document: Document) -> Story | None:
         samples=tuple(int(s) << 20 for s in samples if isinstance(s, int))
         if isinstance(samples, list)
         else (),
-        step=float(step) if isinstance(step, int | float) else 2.0,
+        step=float(step) if isinstance(step, int | float) and 0 < step < NO_TIME else 2.0,
     )
 
 
 def _number(found: Any) -> int | None:
-    return int(found) if isinstance(found, int | float) else None
+    return int(found) if isinstance(found, int | float) and isfinite(found) else None
 
 
 def _texts(found: Any) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from sparkop.reconcile.memory import LATE, MemoryFeed, NodeMemory, memory_of, re
 from sparkop.reconcile.status import GuardStatus, status_of
 from sparkop.resources import memory_gate
 from sparkop.resources.guard import desired_guard, program, program_file
+from sparkop.resources.trip import damaged, story_in
+from sparkop.views.memory import memory_picture
 from sparkop.views.plan_text import plan_lines
 from sparkop.views.quantities import sparkline
 from sparkop.views.status import story_lines
@@ -498,3 +500,62 @@ def test_a_sparkline_keeps_the_lows() -> None:
     assert sparkline([0, 4, 8]) == "▁▅█"
     assert sparkline([8] * 50 + [0] + [8] * 69, width=60).count("▁") == 1
     assert sparkline([]) == ""
+
+
+RECORD: dict[str, Any] = {
+    "at": 1.79e9,
+    "available": 1,
+    "floor": 2,
+    "phase": "loading",
+    "hashes": ["v1:77"],
+    "numbers": ["v1:88"],
+    "containers": ["x-r0"],
+    "largest": [{"pid": 1, "name": "a", "rss": 5}],
+    "after": [{"pid": 1, "name": "a", "rss": 5}],
+    "available_after": 3,
+    "step": 2.0,
+    "samples": [1, 2],
+}
+ODD = (
+    None,
+    "x",
+    -1,
+    float("inf"),
+    float("nan"),
+    1e300,
+    10**30,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    [float("inf")],
+    True,
+)
+
+
+@pytest.mark.parametrize("key", RECORD)
+def test_a_record_with_any_damaged_figure_is_told_or_called_damaged(key: str) -> None:
+    """No command that shows it may break off."""
+    cluster = serving()
+    for value in ODD:
+        put(cluster.node("spark-1"), "trip.json", {**RECORD, key: value})
+        document = cluster.observe().observed.documents["spark-1"]
+        story = story_in(document)
+        assert (story is None) == damaged(document), value
+        if story is not None:
+            assert story_lines("spark-1", story)
+
+
+@pytest.mark.parametrize(
+    "key", ["at", "up", "phase", "samples", "lowest", "large_blocks", "containers", "floors", "ranks"]
+)
+def test_a_heartbeat_with_any_damaged_figure_breaks_no_command(key: str) -> None:
+    """It is written each ten seconds by a program that may be of another sparkop."""
+    cluster = serving()
+    beat = {"at": cluster.clock.now, "phase": "serving", "samples": [5, 4], "lowest": 4, "large_blocks": 9}
+    for value in ODD:
+        put(cluster.node("spark-1"), "memguard.json", {**beat, key: value})
+        reading = cluster.observe()
+        memory_picture([memory_of(cluster.spec, "spark-1", reading.observed.documents["spark-1"])])
+        assert plan_lines(cluster.plan())
