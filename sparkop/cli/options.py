@@ -134,13 +134,15 @@ def reach_spec(
     if lab is None:
         return loaded, choice
     from sparkop.lab.enter import inside, join
-    from sparkop.lab.overlay import image_reference, overlay_path
+    from sparkop.lab.overlay import image_reference, model_overlay, overlay_path
 
     if inside() != lab:
         join(lab)
     image = loaded.spec.image
     field, named = ("build.base", image.build.base) if image.build else ("reference", image.reference)
-    under = replace(choice, overlays=(overlay_path(lab, named), *choice.overlays), how=None)
+    pin = model_overlay(lab, loaded.spec.weights.repository)
+    own = (overlay_path(lab, named), *((pin,) if pin else ()))
+    under = replace(choice, overlays=(*own, *choice.overlays), how=None)
     resolved = image_reference(lab, named)
     if resolved is not None:  # above all: it may be an overlay of the user's that names the lab's image
         under = replace(under, sets=(*choice.sets, f"image.{field}={resolved}"))

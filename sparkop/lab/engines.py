@@ -34,9 +34,8 @@ def provide(lab: Lab, say: Say, *, vllm: bool = True) -> None:
                 continue
             mounts = {"source": str(ensure_venv(say)), "target": images.VENV_TARGET, "readOnly": True}
         own[name] = {
-            "weights": {"revision": commit},  # another lab's hub has another main
             "image": {"build": {"base": reference}} if name == images.LEGACY else {"reference": reference},
             "engine": {"container": {"mounts": [mounts]}},
         }
-    overlay.write(lab.paths, own)
+    overlay.write(lab.paths, own, models={images.MODEL_REPOSITORY: commit})
     say(f"engines: {', '.join(own)}")

@@ -190,7 +190,7 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
         list(pool.map(start, lab.hosts))
     for port in (REGISTRY_PORT, HUB_PORT):
         wait_for(partial(listening, pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")
-    overlay.write(lab.paths, {})  # last: an ``up`` that was killed before this is begun anew
+    overlay.write(lab.paths, {}, models={})  # last: an ``up`` that was killed before this is begun anew
     return lab
 
 

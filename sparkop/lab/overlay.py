@@ -2,7 +2,8 @@
 
 Keys are those of the ClusterSpec. ``sparkop`` puts the overlay under the user's own when a spec's nodes are
 the lab's. There is one for each engine image, because a spec names its engine (``image.reference:
-lab/standin``) and the lab knows the digest.
+lab/standin``) and the lab knows the digest, and one for each model of the lab's own: only their commit is
+pinned, a repository of the user's has other commits.
 """
 
 from __future__ import annotations
@@ -42,19 +43,33 @@ def _own(lab: str | None, reference: str | None) -> Path | None:
     return own if own is not None and own.exists() else None
 
 
+def model_overlay(lab: str | None, repository: str) -> Path | None:
+    """The overlay that pins the commit of one of the lab's own models; None for any other repository."""
+    file = _model_file(LabPaths.of(lab), repository)
+    return file if file.exists() else None
+
+
+def _model_file(paths: LabPaths, repository: str) -> Path:
+    return paths.root / f"model-{repository.replace('/', '--')}.yaml"
+
+
 def hub_endpoint() -> str:
     """HF_ENDPOINT of the lab's hub."""
     return f"http://{CONTROLLER_ADDRESS}:{HUB_PORT}"
 
 
-def write(paths: LabPaths, engines: Mapping[str, Overlay]) -> None:
-    """Write the overlay that every spec gets, and one for each engine image that adds its part."""
+def write(paths: LabPaths, engines: Mapping[str, Overlay], *, models: Mapping[str, str]) -> None:
+    """Write the overlay that every spec gets, one for each engine image that adds its part, and one for each
+    of ``models``, repository -> commit: another lab's hub, at the same address, has another main.
+    """
     endpoint = {"endpoint": hub_endpoint()}
     _write(paths.root / "overlay.yaml", {"weights": endpoint})
     for name, own in engines.items():
         _write(
             paths.root / f"overlay-{name}.yaml", {**own, "weights": {**own.get("weights", {}), **endpoint}}
         )
+    for repository, commit in models.items():
+        _write(_model_file(paths, repository), {"weights": {"revision": commit}})
 
 
 def _write(file: Path, content: Overlay) -> None:

@@ -382,7 +382,7 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
         else:
             lists[verdict].append(file["path"])
             if verdict == "wrong":
-                flaws[file["path"]] = flaw(file, facts)
+                flaws[file["path"]] = flaw(path, file, facts)
     found.update(lists, flaws=flaws)
     return found
 
@@ -456,10 +456,22 @@ def judge(file: dict[str, Any], facts: os.stat_result, entry: Any) -> str:
     return "verified" if all(known[kind] == asked[kind] for kind in known) else "wrong"
 
 
-def flaw(file: dict[str, Any], facts: os.stat_result) -> str:
+POINTER = b"version https://git-lfs.github.com/spec/v1"
+LARGEST_POINTER = 1024
+"""Bytes; git-lfs takes nothing larger for one."""
+
+
+def flaw(path: str, file: dict[str, Any], facts: os.stat_result) -> str:
     """Why `judge` says ``wrong``, in a few words."""
     if not stat.S_ISREG(facts.st_mode):
         return "not a file"
+    if facts.st_size <= LARGEST_POINTER:
+        try:
+            with open(path, "rb") as opened:
+                if opened.read(len(POINTER)) == POINTER:
+                    return "a git LFS pointer in place of the file"
+        except OSError:
+            pass  # what is said of its size holds all the same
     if facts.st_size != file.get("size", facts.st_size):
         return "%d bytes, not %d" % (facts.st_size, file["size"]) if facts.st_size else "empty"
     return "other bytes than published"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sparkop.errors import BlockedError, UnreachableError
+from sparkop.errors import BlockedError, ExitCode, SparkopError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
@@ -16,7 +16,7 @@ from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.transfer_job import end_of
 from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_follow import ENDED, follow, progress_text
+from sparkop.resources.weights_follow import ENDED, action_of, follow, progress_text
 from sparkop.resources.weights_job import run_job
 from sparkop.resources.weights_program import call
 from sparkop.spec.models import ClusterSpec
@@ -39,13 +39,7 @@ def follow_all(
     running = _running(reading)
 
     def one(name: str) -> None:
-        kind = str(running[name].get("kind"))
-        operation = Operation(
-            Action.RECORD if kind == "verify" else Action.DOWNLOAD,
-            name,
-            KIND,
-            Cause(KIND, "running", "complete"),
-        )
+        operation = Operation(action_of(running[name]), name, KIND, Cause(KIND, "running", "complete"))
 
         def tell(status: Mapping[str, Any]) -> None:
             done = status.get("bytes") or {}
@@ -70,7 +64,6 @@ def follow_all(
             clock=clock,
             stopped=stop.is_set,
             tell=tell,
-            revive=lambda: False,
         )
         if not stop.is_set():
             end_of(name, last)
@@ -78,8 +71,15 @@ def follow_all(
             took = clock.monotonic() - begun
             emit(Event(Phase.DONE, operation, name, total_bytes=size, seconds=took))
 
-    with ThreadPoolExecutor(max(1, len(running))) as pool:
-        list(pool.map(one, running))
+    try:
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            list(pool.map(one, running))
+    except SparkopError as error:
+        if error.exit_code is not ExitCode.UNEXPECTED:
+            raise
+        raise BlockedError(
+            error.message, node=error.node, cause=error.cause, remedy=error.remedy, detail=error.detail
+        ) from None  # nothing unexpected about a transfer that was cancelled or killed
     return tuple(running)
 
 

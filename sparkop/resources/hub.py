@@ -11,15 +11,19 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from sparkop.errors import BlockedError, SparkopError
+from sparkop.errors import BlockedError
+from sparkop.resources.hub_words import in_words
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 PUBLIC = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -138,9 +142,7 @@ def _ask(name: str, revision: str, endpoint: str, manifest: str | None) -> Repos
     files.sort(key=lambda file: file.path)
     hashes: dict[str, str] = {}
     if manifest is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = api.hf_hub_download(name, manifest, revision=commit, local_dir=folder)
-            hashes = parse_manifest(Path(path).read_text(encoding="utf-8"), os.path.dirname(manifest))  # noqa: PTH120
+        hashes = _read_manifest(api, name, commit, manifest)
     elif files:
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
@@ -149,62 +151,21 @@ def _ask(name: str, revision: str, endpoint: str, manifest: str | None) -> Repos
     return Repository(name, endpoint, revision, commit, tuple(files), hashes)
 
 
-@contextmanager
-def in_words(name: str, revision: str, endpoint: str) -> Iterator[None]:
-    """The hub's errors as BlockedError."""
-    from huggingface_hub import errors
+def _read_manifest(api: HfApi, name: str, commit: str, manifest: str) -> dict[str, str]:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    login = "set HF_TOKEN, or run `hf auth login`, with an account that may read it"
-    try:
-        yield
-    except errors.GatedRepoError:
-        raise BlockedError(
-            f"{name} is gated: the hub does not give its files",
-            cause="the model's terms are not accepted, or no token was given",
-            remedy=f"accept the terms at {endpoint}/{name} and {login}",
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise BlockedError(
-            f"the hub has no repository {name}, or hides it",
-            cause="its name is wrong, or it is private",
-            remedy=f"correct weights.repository, or {login}",
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise BlockedError(
-            f"{name} has no revision {revision}", remedy="correct weights.revision: a branch, tag or commit"
-        ) from None
-    except errors.EntryNotFoundError as error:
-        raise BlockedError(
-            f"{name} lacks a file: {_first_line(error)}", remedy="correct weights.manifest"
-        ) from None
-    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
-        raise BlockedError(
-            "the hub can't be asked: offline mode is on", remedy="unset HF_HUB_OFFLINE"
-        ) from None
-    except errors.HfHubHTTPError as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if status in (401, 403):
-            raise BlockedError(f"the hub refuses {name} ({status})", remedy=login) from None
-        raise BlockedError(
-            f"the hub answered {status} for {name}", remedy="try again later", detail=_first_line(error)
-        ) from None
-    except ValueError as error:
-        raise BlockedError(f"{name}: {error}", remedy="correct weights.manifest") from None
-    except SparkopError:
-        raise
-    except Exception as error:
-        # The transport's errors (no route, refused, timed out) have no common class of the hub's library.
-        if not isinstance(error, OSError) and "httpx" not in type(error).__module__:
+    remedy = "correct weights.manifest"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = api.hf_hub_download(name, manifest, revision=commit, local_dir=folder)
+        except LocalEntryNotFoundError:  # not asked, or not answered: nothing is known of the file
             raise
-        raise BlockedError(
-            f"the hub at {endpoint} can't be reached",
-            cause=_first_line(error),
-            remedy="check this machine's network; weights.endpoint or HF_ENDPOINT names another hub",
-        ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+        except EntryNotFoundError:
+            raise BlockedError(f"{name} lacks the file {manifest}", remedy=remedy) from None
+        try:
+            return parse_manifest(Path(path).read_text(encoding="utf-8"), os.path.dirname(manifest))  # noqa: PTH120
+        except ValueError as error:
+            raise BlockedError(f"{manifest} of {name} can't be used: {error}", remedy=remedy) from None
 
 
 class _Memory:

@@ -9,6 +9,7 @@ from typing import Any
 from sparkop.errors import SparkopError, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.resources.base import Clock
+from sparkop.resources.operations import Action
 
 ENDED = ("done", "failed", "cancelled")
 POLL = 0.5
@@ -44,13 +45,14 @@ def follow(
     clock: Clock,
     stopped: Callable[[], bool],
     tell: Tell,
-    revive: Callable[[], bool],
+    revive: Callable[[], bool] | None = None,
     name: str = "transfer.json",
 ) -> Status:
     """Until the transfer ``identity`` ends; returns its last status.
 
     ``revive`` is called when the status has stood still: True when the process is there, or was started
-    again. Raises SparkopError when it is not; returns early when ``stopped()``.
+    again. Without it, who only looks on waits twice as long: another sparkop may start it again. Raises
+    SparkopError when it is gone; returns early when ``stopped()``.
     """
     sequence, moved_at = -1, clock.monotonic()
     while True:
@@ -61,9 +63,14 @@ def follow(
             tell(status)
         if status.get("sequence", 0) != sequence:
             sequence, moved_at = status.get("sequence", 0), clock.monotonic()
-        elif clock.monotonic() - moved_at > SILENT:
-            if not revive():
-                raise SparkopError("the transfer has ended without a word", node=host.name)
+        elif clock.monotonic() - moved_at > (SILENT if revive else 2 * SILENT):
+            if revive is None or not revive():
+                raise SparkopError(
+                    "the transfer has ended without a word",
+                    node=host.name,
+                    cause="its process was killed, or the node was short of memory",
+                    remedy="sparkop download carries on from what is there",
+                )
             moved_at = clock.monotonic()
         if stopped():
             return status
@@ -78,6 +85,13 @@ def _read_or_say_what_goes_on(host: ReadableHost, state: str, name: str) -> Stat
             "a transfer goes on by itself while its node is up: sparkop download --follow finds it again"
         )
         raise
+
+
+def action_of(status: Status) -> Action:
+    """What a transfer of weights that runs is called in the plan that has started it."""
+    if status.get("kind") == "verify":
+        return Action.RECORD
+    return Action.COPY if status.get("source") in ("peer", "ssh") else Action.DOWNLOAD
 
 
 def progress_text(status: Status, source: str = "") -> str:

@@ -9,7 +9,7 @@ import pytest
 from sparkop.errors import UnreachableError
 from sparkop.lab import layout
 from sparkop.lab.enter import inside, lab_of
-from sparkop.lab.overlay import image_reference, overlay_path, write
+from sparkop.lab.overlay import image_reference, model_overlay, overlay_path, write
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_inside_wins_over_the_environments_lab(tmp_path: Path, monkeypatch: pyte
 def test_overlay_of_the_engine_that_the_spec_names(tmp_path: Path) -> None:
     paths = layout.LabPaths.of()
     paths.root.mkdir()
-    write(paths, {"standin": {"image": {"reference": "registry.lab:5000/x@sha256:1"}}})
+    write(paths, {"standin": {"image": {"reference": "registry.lab:5000/x@sha256:1"}}}, models={})
     assert "registry.lab" in overlay_path(None, "lab/standin").read_text()
     for other in (None, "ghcr.io/lab/standin", "lab/unknown", "standin"):
         assert "registry.lab" not in overlay_path(None, other).read_text()
@@ -70,7 +70,19 @@ def test_the_labs_image_by_digest(tmp_path: Path) -> None:
     """A user's overlay may name the lab's image, above the lab's own overlay: the digest has to win then."""
     paths = layout.LabPaths.of()
     paths.root.mkdir()
-    write(paths, {"standin": {"image": {"reference": "registry.lab:5000/x@sha256:1"}}})
+    write(paths, {"standin": {"image": {"reference": "registry.lab:5000/x@sha256:1"}}}, models={})
     assert image_reference(None, "lab/standin") == "registry.lab:5000/x@sha256:1"
     for other in (None, "ghcr.io/lab/standin", "lab/unknown", "standin"):
         assert image_reference(None, other) is None
+
+
+def test_only_the_labs_own_model_is_pinned(tmp_path: Path) -> None:
+    """A user's own repository in the lab's hub failed with "no revision": it was asked for the model's."""
+    paths = layout.LabPaths.of()
+    paths.root.mkdir()
+    write(paths, {"standin": {}}, models={"sparkop/tiny-chat": "c" * 40})
+    pin = model_overlay(None, "sparkop/tiny-chat")
+    assert pin is not None
+    assert "c" * 40 in pin.read_text()
+    assert "revision" not in overlay_path(None, "lab/standin").read_text()
+    assert model_overlay(None, "test/own") is None

@@ -326,9 +326,17 @@ class TestFiles:
         mend(lab, "corrupt-weight")
         assert self._sums(host) == before
 
-    def test_without_a_rank_the_folder_must_be_named(self, lab: Lab, host: Host) -> None:
-        with pytest.raises(LabError, match="no container of a rank"):
+    def test_without_a_rank_it_is_what_was_fetched_or_must_be_named(self, lab: Lab, host: Host) -> None:
+        """After ``sparkop download`` alone there are no ranks, but there are weights to break."""
+        with pytest.raises(LabError, match=r"no container of a rank.*no weights were fetched"):
             do(lab, "missing-weight")
+        job = json.dumps({"directory": self.FOLDER})
+        folder = "/root/.sparkop/x/transfer"
+        host.exec(["sh", "-ec", f"mkdir -p {folder}; echo '{job}' >{folder}/job.json"])
+        host.exec(["sh", "-ec", f"mkdir -p {self.FOLDER}; echo 1 >{self.FOLDER}/a.bin"])
+        assert f"{self.FOLDER}/a.bin" in do(lab, "missing-weight")
+        mend(lab, "missing-weight")
+        host.exec(["rm", "-r", "/root/.sparkop/x", self.FOLDER])
 
     def test_full_disk_refuses_writes(self, lab: Lab, host: Host) -> None:
         do(lab, "disk-full")

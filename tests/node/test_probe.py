@@ -78,6 +78,13 @@ class TestWeights:
         found = self.look(tmp_path, size=4)
         assert (found["wrong"], found["flaws"]) == (["a.bin"], {"a.bin": "3 bytes, not 4"})
 
+    def test_a_pointer_in_place_of_a_file_is_called_so(self, tmp_path: Path) -> None:
+        """What ``git clone`` without git-lfs leaves behind."""
+        self.place(tmp_path).write_bytes(
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"
+        )
+        assert self.look(tmp_path)["flaws"] == {"a.bin": "a git LFS pointer in place of the file"}
+
     def test_another_hash_is_wrong(self, tmp_path: Path) -> None:
         self.place(tmp_path)
         found = self.look(tmp_path, sha256="t" * 64)

@@ -17,6 +17,8 @@ import pytest
 
 from sparkop.node.transfer import fetch, files, serve
 from sparkop.node.transfer.ledger import write_whole
+from sparkop.resources.operations import Action
+from sparkop.resources.weights_follow import action_of
 from tests.node.hub_standin import Hub, git_sha1, running, sha256
 from tests.node.transfer_world import Node
 
@@ -234,6 +236,8 @@ def test_a_peer_gets_blocks_while_they_arrive(node: Node, hub: Hub, tmp_path: Pa
     assert other.status()["phase"] == "done", other.status()["error"]
     assert (other.weights / "model-5.safetensors").read_bytes() == SHARD
     assert hub.sent == len(SHARD)
+    told = [action_of(each.status()) for each in (node, other)]
+    assert told == [Action.DOWNLOAD, Action.COPY], "what --follow calls them, as the plan did"
 
 
 def test_a_peer_is_refused_without_the_token_and_outside_the_share(
@@ -321,3 +325,18 @@ def test_names_of_parts() -> None:
     assert files.part_of("a/model-5.safetensors.part07") == "a/model-5.safetensors"
     assert files.part_of("L05.part.safetensors") is None
     assert files.part_of("x.partial") is None
+
+
+def test_a_link_that_leads_nowhere_is_refused(node: Node, hub: Hub, tmp_path: Path) -> None:
+    """A folder on a disk that is not mounted: the weights would have filled the first disk."""
+    node.weights.parent.mkdir(parents=True, exist_ok=True)
+    disk = tmp_path / "mnt"
+    node.weights.symlink_to(disk / "models")
+    status = node.run(node.job(hub.job_files("config.json"), hub))
+    assert status["phase"] == "failed"
+    assert "which is not there" in status["error"]["message"]
+    assert "mount" in status["error"]["remedy"]
+    assert not disk.exists()
+    (disk / "models").mkdir(parents=True)
+    assert node.run(node.job(hub.job_files("config.json"), hub))["phase"] == "done"
+    assert (disk / "models" / "config.json").read_bytes() == b"{}"

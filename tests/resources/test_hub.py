@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from sparkop.errors import BlockedError
 from sparkop.resources.hub import Repository, describe, parse_manifest
+from sparkop.resources.hub_words import in_words
 from tests.node.hub_standin import Hub, git_sha1, running, sha256
 
 LARGE = bytes(1 << 20)
@@ -79,8 +81,11 @@ def test_a_token_of_the_environment_is_used_and_not_kept(
 def test_refusals_are_told_in_words(hub: Hub) -> None:
     with pytest.raises(BlockedError, match="no revision nope"):
         ask(hub, "nope")
-    with pytest.raises(BlockedError, match="lacks a file") as caught:
+    with pytest.raises(BlockedError, match=r"lacks the file nope\.txt") as caught:
         ask(hub, manifest="nope.txt")
+    assert "weights.manifest" in str(caught.value.remedy)
+    with pytest.raises(BlockedError, match=r"config\.json of org/name .* line 1") as caught:
+        ask(hub, manifest="config.json")
     assert "weights.manifest" in str(caught.value.remedy)
     with pytest.raises(BlockedError, match="no repository other/name"):
         describe("other/name", "main", endpoint=hub.base)
@@ -88,6 +93,34 @@ def test_refusals_are_told_in_words(hub: Hub) -> None:
     with pytest.raises(BlockedError) as caught:
         ask(hub, "e" * 40)
     assert "HF_TOKEN" in str(caught.value.remedy)
+
+
+def test_the_remedy_names_the_setting_that_is_wrong(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of these said "correct weights.manifest", or "try again later"."""
+    for name in ("word", "org/two--dashes"):
+        with pytest.raises(BlockedError, match=name) as caught:
+            describe(name, "main", endpoint=hub.base)
+        assert "weights.repository" in str(caught.value.remedy)
+    hub.faults.statuses = [(404, None)]
+    with pytest.raises(BlockedError, match="404") as caught:
+        ask(hub)
+    assert "weights.endpoint" in str(caught.value.remedy)
+    hub.faults.statuses = [(401, None)]
+    monkeypatch.setenv("HF_TOKEN", "hf_bad")
+    with pytest.raises(BlockedError, match="refuses the token") as caught:
+        ask(hub)
+    assert "another HF_TOKEN" in str(caught.value.remedy)
+    assert "hf_bad" not in repr(vars(caught.value))
+
+
+def test_an_answer_that_is_no_hubs_is_told_so() -> None:
+    """A page of a proxy or a login in place of the hub's JSON."""
+    with (
+        pytest.raises(BlockedError, match="can't be read") as caught,
+        in_words("org/name", "main", "http://hub"),
+    ):
+        json.loads("<html>")
+    assert "weights.endpoint" in str(caught.value.remedy)
 
 
 def test_a_hub_that_is_away_is_told_with_its_address() -> None:

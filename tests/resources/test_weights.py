@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError, WaitInterruptedError
+from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.resources import weights_follow
 from sparkop.resources.operations import Action
 from sparkop.resources.weights_program import call
@@ -188,3 +188,43 @@ def test_the_hub_token_reaches_the_hub_and_nothing_that_stays(
     kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"hf_sentinel" in p.read_bytes()]
     assert kept == []
     assert "hf_sentinel" not in repr(world.events)
+
+
+def test_who_only_looks_on_leaves_time_to_start_it_again_and_then_says_what_to_do() -> None:
+    """``--follow`` gave up at the very moment at which ``download`` starts a killed process again."""
+    silence = weights_follow.SILENT
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    class Node:
+        name = "one"
+
+        def __init__(self, ends: float) -> None:
+            self._ends = ends
+
+        def read_file(self, _path: str) -> bytes:
+            ended = clock.now > self._ends
+            return json.dumps(
+                {"id": "x", "sequence": ended, "phase": "done" if ended else "fetching"}
+            ).encode()
+
+    def look_on(ends: float) -> str:
+        clock.now = 0.0
+        node: Any = Node(ends)
+        last = weights_follow.follow(
+            node, "/s", "x", clock=clock, stopped=lambda: False, tell=lambda _status: None
+        )
+        return str(last["phase"])
+
+    clock = Clock()
+    assert look_on(silence * 1.5) == "done"
+    with pytest.raises(SparkopError, match="without a word") as caught:
+        look_on(silence * 3)
+    assert "sparkop download" in str(caught.value.remedy)

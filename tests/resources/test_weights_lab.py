@@ -103,7 +103,7 @@ def test_download_twice_then_a_corrupt_file_is_named_and_mended(sparkop: Command
     before = served()
     assert "nothing to do" in sparkop("download")
     assert served() == before
-    FAULTS["corrupt-weight"].breaks(Target(sparkop.lab, sparkop.lab.host("spark-2"), path=FOLDER))
+    do(sparkop.lab, "corrupt-weight", "spark-2")
     told = sparkop("diff", "--deep", code=2)
     (line,) = [line for line in told.splitlines() if "weights" in line and "copy" in line]
     assert "spark-2" in line

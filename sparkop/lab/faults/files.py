@@ -22,19 +22,38 @@ CORRUPTED_BYTES = 64
 
 
 def weights_folder(target: Target) -> str:
-    """Folder of the weights on the host: --path, else the newest rank's mount that holds weights.
+    """Folder of the weights on the host: --path, else the newest rank's mount that holds weights; before
+    there are ranks, where the last transfer has put them.
 
     Raises LabError when none is found.
     """
     if target.path:
         return target.path
-    container = containers(target, "rank", running=False)[0]
+    try:
+        container = containers(target, "rank", running=False)[0]
+    except LabError as error:
+        if (folder := _fetched(target)) is not None:
+            return folder
+        raise LabError(
+            f"{error.message}, and no weights were fetched",
+            remedy="sparkop download SPEC fetches them; or name a folder: --path DIR",
+        ) from None
     for mount in sorted(container["Mounts"], key=lambda mount: mount["Destination"] != "/model"):
         if _largest(target, mount["Source"]):
             return str(mount["Source"])
     raise LabError(
         f"{target.host.name}: no mount of {container['Name']} holds weights", remedy="name it: --path DIR"
     )
+
+
+def _fetched(target: Target) -> str | None:
+    """Folder of the newest transfer of weights that sparkop has made on the host."""
+    script = "cat $(ls -t /root/.sparkop/*/transfer/job.json 2>/dev/null | head -n 1) </dev/null"
+    try:
+        folder = json.loads(target.host.exec(["sh", "-c", script]).stdout).get("directory")
+    except ValueError:  # no job, or one that a power cut has torn
+        return None
+    return folder if isinstance(folder, str) and _largest(target, folder) else None
 
 
 def _largest(target: Target, folder: str) -> str | None:
@@ -212,11 +231,16 @@ def _relieve(target: Target) -> str:
 FAULTS = (
     Fault(
         "missing-weight",
-        "Remove the largest weight file of the host's ranks (or of --path DIR).",
+        "Remove the largest weight file of the host (or of --path DIR).",
         _take_away,
         _give_back,
     ),
-    Fault("corrupt-weight", "Change bytes in the largest weight file (or of --path DIR).", _corrupt, _repair),
+    Fault(
+        "corrupt-weight",
+        "Change bytes in the largest weight file of the host (or of --path DIR).",
+        _corrupt,
+        _repair,
+    ),
     Fault("disk-full", f"Fill the disk up to {FULL_LEAVES_BYTES >> 20} MiB (--amount SIZE).", _fill, _empty),
     Fault(
         "memory-pressure",

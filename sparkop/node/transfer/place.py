@@ -22,7 +22,8 @@ class Place:
     """
 
     def __init__(self, directory: str, hub: Optional[Mapping[str, str]]) -> None:
-        self.root = os.path.realpath(os.path.expanduser(directory))
+        self._named = os.path.abspath(os.path.expanduser(directory))
+        self.root = os.path.realpath(self._named)
         self.hub = hub
 
     @property
@@ -61,7 +62,15 @@ class Place:
                 sync_folder(os.path.dirname(name))
 
     def prepare(self, files: Iterable[File]) -> None:
-        """Make the folders. Raises TransferError when the user of this node can't write there."""
+        """Make the folders. Raises TransferError when the user of this node can't write there, and for a
+        link that leads nowhere: the disk behind it may not be mounted, and the first one is not to be filled.
+        """
+        lost = _lost_link(self._named)
+        if lost:
+            raise TransferError(
+                "place", "%s is a link to %s, which is not there" % (lost, os.readlink(lost)),
+                "mount or make what it leads to, or remove the link",
+            )  # fmt: skip
         folders = {os.path.dirname(self.target(file)) for file in files} | {self.root}
         if self.hub:
             folders |= {os.path.dirname(self.shown(file.path)) for file in files} | {
@@ -142,6 +151,15 @@ class Place:
         """Bytes and inodes that the user may still take; inodes -1 where they are not counted."""
         figures = os.statvfs(self.root)
         return figures.f_bavail * figures.f_frsize, figures.f_favail if figures.f_files else -1
+
+
+def _lost_link(path: str) -> str:
+    """The link above a path, or at it, whose target does not exist; empty when there is none."""
+    while not os.path.exists(path):
+        if os.path.islink(path):
+            return path
+        path = os.path.dirname(path)
+    return ""
 
 
 def _partial_of(path: str) -> str:
