@@ -25,6 +25,8 @@ MOST_LINKS = 4
 FORBIDDEN = 1
 """SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, 5.1)."""
 PART = 1 << 16
+CLOSE_PATIENCE = 0.5
+"""Seconds."""
 SESSION_PAUSE = 0.2
 
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
@@ -73,6 +75,14 @@ class SshHost(Machine):
         ahead.set_result((link, channel))
 
     def close(self) -> None:
+        """Never waits for a connection that is still being made: it is closed once it is there."""
+        if self._lock.acquire(timeout=CLOSE_PATIENCE):
+            self._lock.release()
+            self._close()
+        else:
+            threading.Thread(target=self._close, daemon=True, name=f"close {self.name}").start()
+
+    def _close(self) -> None:
         with self._lock:
             links, self._links = self._links, []
             self._idle.clear()

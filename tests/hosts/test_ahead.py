@@ -62,3 +62,26 @@ def test_it_begins_without_a_use_and_close_does_not_wait(monkeypatch: pytest.Mon
     assert not link.closed.is_set()
     go_on.set()
     assert link.closed.wait(10), "a connection that nobody waits for any more is closed"
+
+
+def test_closing_waits_for_no_connection_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a node takes the connection and is silent; what is made later is closed all the same."""
+    begun, answer, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Made:
+        alive = True
+        close = staticmethod(closed.set)
+
+    def slow(_target: Target) -> Any:
+        begun.set()
+        answer.wait(30)
+        return Made()
+
+    monkeypatch.setattr("sparkop.hosts.ssh.open_link", slow)
+    host = ssh.SshHost(Target("spark-1", host="spark-1"))
+    threading.Thread(target=host.open, daemon=True).start()
+    assert begun.wait(10)
+    host.close()
+    assert not closed.is_set()
+    answer.set()
+    assert closed.wait(10)
