@@ -215,6 +215,20 @@ def nccl_environment(spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
     return _given(found) | _process_environment(settings)
 
 
+NODES_OWN = ("NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+"""Variables of NCCL and Gloo that detection finds node by node."""
+OWN_ADDRESS = ("VLLM_HOST_IP", "SGLANG_HOST_IP")
+
+
+def own_value(spec: ClusterSpec, node: NodeFacts, name: str) -> str | None:
+    """What a node has of its own for a variable; None where the variable is not one of a node."""
+    if node.fabric is None:
+        return None
+    if name in OWN_ADDRESS:
+        return node.fabric.address
+    return nccl_environment(spec, node).get(name) if name in NODES_OWN else None
+
+
 def single_node_environment(spec: ClusterSpec) -> dict[str, str]:
     """NCCL's variables where no fabric is used."""
     return _process_environment(spec.engine.nccl)

@@ -45,7 +45,11 @@ def render(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> Rendering:
     files = [StateFile(spec.nodes[0].name, paths.ENGINE_FILE, 0o600)] if common.has_key(spec) else []
     return Rendering(
         ranks=ranks,
-        warnings=(*_repeated_flags(engine, spec, facts), *_fabric_warnings(spec, facts)),
+        warnings=(
+            *_repeated_flags(engine, spec, facts),
+            *_same_everywhere(spec, facts),
+            *_fabric_warnings(spec, facts),
+        ),
         state_files=tuple(files),
     )
 
@@ -76,6 +80,18 @@ def _twice(engine: EngineTemplate, own: Sequence[str], name: str, given: str, na
     if any(value.startswith("{") for value in values_of(given, own, engine.aliases)):
         text += "; its JSON replaces the whole, nothing is merged"
     return text
+
+
+def _same_everywhere(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:
+    """Variables of ``engine.environment`` that give one node another node's interface, device or address."""
+    return [
+        f"engine.environment gives {name}={value} to every rank, but {fact.name} has {found}: "
+        "take it out, nodes[].fabric says it for one node"
+        for name, value in spec.engine.environment.items()
+        for fact in facts
+        if len(spec.nodes) > 1
+        if (found := common.own_value(spec, fact, name)) is not None and found != value
+    ]
 
 
 def _fabric_warnings(spec: ClusterSpec, facts: Sequence[NodeFacts]) -> list[str]:

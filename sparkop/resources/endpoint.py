@@ -10,6 +10,7 @@ from sparkop.engines.common import has_key
 from sparkop.engines.paths import key_path
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.resources.base import Clock, Context, Difference
+from sparkop.resources.compare import human_seconds
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import examine
 from sparkop.resources.observed import History, Observed
@@ -29,6 +30,18 @@ WAITABLE = (
     Serving.GPU_LOST,
 )
 """With ranks that run and had no time yet: what a start looks like from outside."""
+
+
+LARGE = 900.0
+"""``ready.deadline``, seconds, above which a spec is taken for a large model's, which starts slowly (A16)."""
+
+
+def first_start(spec: ClusterSpec) -> str:
+    """What is normal, before any start was measured here."""
+    return (
+        "no start was measured here yet: a large model needs 11 to 13 minutes the first time, and its ranks "
+        f"can be silent for ten of them; given up after {human_seconds(float(spec.ready.deadline))}"
+    )
 
 
 class Endpoint:
@@ -66,6 +79,8 @@ class Endpoint:
         return Difference()
 
     def perform(self, operation: Operation, context: Context) -> None:
+        if operation.cost.seconds is None and context.desired.spec.ready.deadline > LARGE:
+            context.progress(first_start(context.desired.spec))
         wait_ready(
             context, question_of(context.desired, read_key(context.desired, context.host(operation.node)))
         )

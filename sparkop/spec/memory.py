@@ -28,7 +28,7 @@ class MemoryGuardSpec(SpecModel):
     )
     hard_floor: ByteSize = Field(
         default=ByteSize(512 << 20),
-        description="MemAvailable that must never be reached; doctor and status report when it was.",
+        description="MemAvailable that must never be reached; `sparkop memory` shows the lowest seen.",
         json_schema_extra=about(unit="bytes", default="512 MiB, half of a smaller actionFloor"),
     )
     soft_floor: ByteSize = Field(

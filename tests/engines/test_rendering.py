@@ -117,6 +117,19 @@ def test_environment_of_the_spec_wins(recipe: str) -> None:
         assert rank.environment["HF_HUB_OFFLINE"] == "0"
 
 
+@pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"])
+def test_a_nodes_own_value_given_to_all_ranks_is_told(name: str) -> None:
+    """One address or interface for every rank makes ranks call themselves, and look like a dead fabric."""
+    cluster = spec(RECIPE_A)
+    facts = facts_of(cluster)
+    other = render(cluster, facts).ranks[0].environment[name] + "x"
+    warnings = render(spec(RECIPE_A, {f"engine.environment.{name}": other}), facts).warnings
+    assert [f"engine.environment gives {name}={other} to every rank, but {n.name} has" for n in facts] == [
+        w.split(" has ")[0] + " has" for w in warnings
+    ]
+    assert not render(spec(RECIPE_A, {"engine.environment.NCCL_DEBUG": "INFO"}), facts).warnings
+
+
 def test_flag_given_twice_is_reported_and_kept_last() -> None:
     cluster = spec(RECIPE_A, {"engine.extraArgs": ["--max-num-seqs", "4", "--unknown-flag"]})
     rendering = render(cluster, facts_of(cluster))
