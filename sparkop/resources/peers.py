@@ -23,13 +23,24 @@ SSH_STREAMS = 8
 def way(context: Context, source: str, node: str, offer: Mapping[str, Any]) -> dict[str, Any]:
     """Sources, streams and secrets of a job on ``node`` that reads what ``source`` offers it."""
     address = fabric_address(context, source)
-    offer = {**offer, "fabric": address}
+    offer = {**offer, "fabric": address, **_end(context, source, node, "to")}
     if context.desired.spec.fabric.trusted:
         found = _plain(context, source, offer)
     else:
         found = _over_ssh(context, source, node, offer)
-    ends = {"address": address, "from": fabric_address(context, node), "speed": _link_speed(context, node)}
+    ends = {**_end(context, node, source, "address"), "speed": _link_speed(context, node)}
     return {**found, "sources": [{**each, **ends} for each in found["sources"]]}
+
+
+def _end(context: Context, own: str, other: str, key: str) -> dict[str, str]:
+    """The other's fabric address, and by what ``own`` must reach it unless the spec allows other ways."""
+    to = {key: fabric_address(context, other)}
+    if context.desired.spec.fabric.other_routes:
+        return to
+    facts = context.desired.nodes[own].facts
+    assert facts is not None
+    assert facts.fabric is not None
+    return {**to, "from": facts.fabric.address, "interface": facts.fabric.interface}
 
 
 def _plain(context: Context, source: str, offer: Mapping[str, Any]) -> dict[str, Any]:

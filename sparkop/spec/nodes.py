@@ -244,3 +244,8 @@ class FabricSpec(SpecModel):
         description="Nobody else is on this network: copies between nodes may go unencrypted (still "
         "authenticated), which is faster.",
     )
+    other_routes: bool = Field(
+        default=False,
+        description="Weights and images may go another way between nodes than the fabric, where the routes "
+        "of a node lead there. Left out: such a copy is refused.",
+    )

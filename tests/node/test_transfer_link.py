@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkop.node.transfer import link
+from sparkop.node.transfer import link, peering
+from sparkop.node.transfer.files import TransferError
 from sparkop.node.transfer.link import verdict
 
 SPARK = 200_000
@@ -73,6 +74,18 @@ def test_a_share_is_asked_over_a_connection_that_both_ends_keep(tmp_path: Path) 
         assert "degraded" in link.look(source, command, "http://peer/speed", {})
     finally:
         link.BUSY = known
+
+
+def test_a_way_that_bears_the_fabrics_address_out_of_another_interface_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A route with ``src`` may show the fabric's address and yet leave by Wi-Fi: the interface counts too."""
+    peering.check_route("127.0.0.1", "127.0.0.1", "lo")
+    monkeypatch.setattr(peering, "_interface_to", lambda _: "wlan0")
+    with pytest.raises(TransferError, match=r"leaves the fabric: by wlan0 from 127.0.0.1, not by lo"):
+        peering.check_route("127.0.0.1", "127.0.0.1", "lo")
+    peering.check_route("127.0.0.1", "127.0.0.1", "a name that the kernel does not know")
+    peering.check_route("127.0.0.1", "", "lo")
 
 
 def test_who_does_not_show_the_token_gets_nothing() -> None:

@@ -171,9 +171,9 @@ class Job:
     """What one run does. ``secrets`` come over stdin and stay in memory.
 
     ``sources``: ``{"kind": "hub", "base": URL}``, ``{"kind": "peer", "base": URL}`` (secret ``peer``) or
-    ``{"kind": "ssh", "command": [argv]}``; with ``address`` and ``from`` the way there is checked.
-    ``search``: folders where the same bytes may already lie. ``streams``: connections; ``rate``: bytes a
-    second in all, 0 for no limit; ``patience``: seconds without a byte after which a job gives up.
+    ``{"kind": "ssh", "command": [argv]}``; with ``address``, ``from`` and ``interface`` the way there is
+    checked. ``search``: folders where the same bytes may already lie. ``streams``: connections; ``rate``:
+    bytes a second in all, 0 for no limit; ``patience``: seconds without a byte after which a job gives up.
     """
 
     kind: str

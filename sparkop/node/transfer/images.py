@@ -22,7 +22,7 @@ from .fetch import PAUSES
 from .files import File, Job, StoppedError, TransferError
 from .hashing import CHUNK
 from .http import Client, RetryError
-from .peering import check_route
+from .peering import check_ways
 from .serve import IMAGE, write_chunk
 from .sources import Limiter, Source
 from .status import Status
@@ -159,9 +159,7 @@ class ImageRun:
             )
 
     def _fetch(self) -> None:
-        for source in self._job.sources:
-            if source.get("address"):
-                check_route(str(source["address"]), str(source["from"]))
+        check_ways(self._job.sources)
         for failures, source in enumerate(cycle(self._job.sources)):
             self.status.phase("fetching")
             try:

@@ -2,7 +2,7 @@
 
 ``start`` (a job), ``status``, ``cancel``, ``share`` (what others may read), ``unshare``, ``pipe`` (forced
 command of an ssh key), ``release`` (page cache of files), ``key``, ``know``, ``authorise``, ``forbid``,
-``withdraw`` (ends and takes back all of it).
+``withdraw`` (ends and takes back all of it), ``mark``, ``seen``, ``unmark`` (is a folder the same elsewhere).
 
 Each command imports what it needs: a start-up on a small node counts.
 """
@@ -106,8 +106,13 @@ def _cancel(state: str, request: Json) -> Json:
 def _share(state: str, request: Json) -> Json:
     """Offer files or ``images`` (ids) to other nodes; with an ``address`` also on a TCP port.
 
+    With ``to`` and ``from``, the way to the node that asks must be the fabric's.
     What else is on offer stays so. Repeating it changes nothing.
     """
+    if request.get("to"):  # the bytes leave from here: our own route counts, not only the receiver's
+        from . import peering
+
+        peering.check_route(request["to"], request.get("from") or "", request.get("interface") or "")
     with open(os.path.join(state, "transfer", "offer.lock"), "w") as one:
         fcntl.flock(one, fcntl.LOCK_EX)
         try:
@@ -186,6 +191,24 @@ def _release(_state: str, request: Json) -> Json:
     return {"released": count}
 
 
+def _mark(_state: str, request: Json) -> Json:
+    from . import shared
+
+    return shared.mark(request)
+
+
+def _seen(_state: str, request: Json) -> Json:
+    from . import shared
+
+    return shared.seen(request)
+
+
+def _unmark(_state: str, request: Json) -> Json:
+    from . import shared
+
+    return shared.unmark(request)
+
+
 def _key(state: str, request: Json) -> Json:
     from . import peering
 
@@ -224,7 +247,7 @@ def _forbid(state: str, request: Json) -> Json:
 _COMMANDS: Dict[str, Callable[[str, Json], Json]] = {
     "start": _start, "status": _status, "cancel": _cancel, "share": _share, "unshare": _unshare,
     "release": _release, "key": _key, "know": _know, "authorise": _authorise, "forbid": _forbid,
-    "withdraw": _withdraw,
+    "withdraw": _withdraw, "mark": _mark, "seen": _seen, "unmark": _unmark,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from .files import TransferError
 from .ledger import write_whole
@@ -75,8 +75,13 @@ def _one_at_a_time(state: str) -> Iterator[None]:
         yield
 
 
-def check_route(address: str, expected: str) -> None:
-    """Packets to the address must leave from our own ``expected``, the fabric's. Raises TransferError."""
+def check_route(address: str, expected: str, interface: str = "") -> None:
+    """Packets to the address must leave from our own ``expected``, by ``interface``: the fabric's.
+
+    Nothing is asked without ``expected``. Raises TransferError.
+    """
+    if not expected:
+        return
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -86,12 +91,36 @@ def check_route(address: str, expected: str) -> None:
             raise TransferError(
                 "network", "no way to %s: %s" % (address, error), "check the fabric link"
             ) from None
-    if leaves != expected:
+    taken = _interface_to(address)
+    known = bool(taken) and os.path.exists("/sys/class/net/%s" % (interface or "."))
+    if leaves != expected or (interface and known and taken != interface):
         raise TransferError(
             "place",
-            "the way to %s leaves from %s and not from the fabric address %s" % (address, leaves, expected),
-            "mend the routes, or set weights.distribution: direct",
+            "the way to %s leaves the fabric: by %s from %s, not by %s from %s"
+            % (address, taken or "another interface", leaves, interface or "the fabric's own", expected),
+            "ip route get %s, and take the route away that leads there; or set fabric.otherRoutes: true"
+            % address,
         )
+
+
+def check_ways(sources: Iterable[Mapping[str, Any]]) -> None:
+    """The way to each node that a job reads from. Raises TransferError."""
+    for source in sources:
+        if source.get("address"):
+            check_route(
+                str(source["address"]), str(source.get("from") or ""), str(source.get("interface") or "")
+            )
+
+
+def _interface_to(address: str) -> str:
+    """Name of the interface by which packets to the address leave; empty when it is not told."""
+    try:
+        told = subprocess.run(
+            ["ip", "-o", "route", "get", address], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        ).stdout.split()
+    except OSError:
+        return ""
+    return told[told.index("dev") + 1] if "dev" in told[:-1] else ""
 
 
 def authorise(state: str, public: str) -> None:

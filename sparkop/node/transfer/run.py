@@ -15,7 +15,7 @@ from .fetch import Fetch
 from .files import File, Job, StoppedError, TransferError, part_of, size_text
 from .hashing import FileHash, hash_file, looks_like_pointer, read_header, release_file
 from .ledger import Ledger, agrees, sync_folder
-from .peering import check_route
+from .peering import check_ways
 from .place import Place
 from .rebuild import take_parts
 from .sources import Source
@@ -48,9 +48,7 @@ class Run:
             missing = self._adopt(self._look())
             if missing:
                 self._check_space(missing)
-                for source in self._job.sources:
-                    if source.get("address"):
-                        check_route(str(source["address"]), str(source["from"]))
+                check_ways(self._job.sources)
                 self._look_at_links(missing)
                 self.status.phase("fetching")
                 self._fetch([file for file in missing if not file.parts])
