@@ -359,6 +359,10 @@ class Weights:
     """Of the right size, but never hashed, or changed since: they must be hashed before use."""
     flaws: Mapping[str, str] = field(default_factory=dict)
     """What is the matter with the wrong ones, in a few words."""
+    dates: int = 0
+    """Checksum of the present files' paths, sizes and seconds of change."""
+    inodes: int = 0
+    """The same with their inode numbers: one file system shows the same on all nodes, as a rule."""
 
     @property
     def complete(self) -> bool:

@@ -39,7 +39,7 @@ import select
 import stat
 import sys
 import time
-from binascii import b2a_base64
+from binascii import b2a_base64, crc32
 from typing import Any, BinaryIO, Callable
 
 from . import engine, gpus, headers, health, network, ping, units, wire
@@ -361,6 +361,8 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
         "verified": 0,
         "verified_bytes": 0,
         "bytes": 0,
+        "dates": 0,
+        "inodes": 0,
     }
     lists: dict[str, list[str]] = {"missing": [], "wrong": [], "unverified": []}
     flaws: dict[str, str] = {}
@@ -375,6 +377,9 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
             lists["missing"].append(file["path"])
             continue
         found["bytes"] += facts.st_size
+        dated = "%s %d %d" % (file["path"], facts.st_size, facts.st_mtime)
+        found["dates"] = crc32(dated.encode(), found["dates"])
+        found["inodes"] = crc32(b"%d" % facts.st_ino, found["inodes"])
         verdict = judge(file, facts, ledger.get(path))
         if verdict == "verified":
             found["verified"] += 1

@@ -14,7 +14,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Disk, Document, Weights
 from sparkop.node.transfer.files import File
-from sparkop.resources import hub
+from sparkop.resources import hub, weights_shared
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired, DesiredNode
@@ -103,6 +103,8 @@ def _problems(desired: Desired, observed: Observed, found: Mapping[str, Weights]
         status = (observed.documents[name].state or {}).get("transfer.json")
         if name in found and found[name].complete and isinstance(status, Mapping):
             told += [f"{name}: weights: {problem}" for problem in status.get("problems") or ()]
+    if desired.spec.weights.distribution == "shared":
+        told += weights_shared.doubts(found)
     return tuple(told)
 
 
@@ -143,8 +145,10 @@ class _Plan:
         previous = source
         for name in incomplete:
             if name != source:
-                if spec.weights.distribution == "shared":
-                    self._add(Action.RECORD, name, after=source)
+                if spec.weights.distribution == "shared":  # a download looks at all nodes itself
+                    self._add(
+                        Action.RECORD, name, after=source, shared="" if source in incomplete else source
+                    )
                 else:
                     self._copy(name, previous)
                 previous = name
@@ -170,7 +174,15 @@ class _Plan:
                 return
         self._add(Action.COPY, name, source=source)
 
-    def _add(self, action: Action, name: str, *, source: str | None = None, after: str | None = None) -> None:
+    def _add(
+        self,
+        action: Action,
+        name: str,
+        *,
+        source: str | None = None,
+        after: str | None = None,
+        shared: str = "",
+    ) -> None:
         node, weights = self._desired.nodes[name], self._found[name]
         needed = bytes_to_come(self._checkpoint.files, weights)
         cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
@@ -184,6 +196,8 @@ class _Plan:
         seconds = needed / COPY_RATE if source else 0.0
         needs = [o.key for o in self.operations if after is not None and o.node == after]
         parameters: dict[str, Any] = {"from": source} if source else {}
+        if shared:
+            parameters["shared"] = shared
         if self._rate and action is Action.DOWNLOAD:
             parameters["rate"] = self._rate
         self.operations.append(

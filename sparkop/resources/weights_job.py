@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sparkop.resources import hub
+from sparkop.resources import hub, weights_shared
 from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import node_spec, way
@@ -21,6 +21,7 @@ def run_job(operation: Operation, context: Context) -> None:
 
     When the user asked to stop, the job is left running and SparkopError says so. Raises SparkopError.
     """
+    _check_shared(operation, context)
     status = carry_out(
         context,
         operation.node,
@@ -30,6 +31,17 @@ def run_job(operation: Operation, context: Context) -> None:
     )
     for problem in status.get("problems") or ():
         context.log(str(problem), operation.node)
+
+
+def _check_shared(operation: Operation, context: Context) -> None:
+    """Before bytes come or are counted on: the folder is one on all nodes, as the spec says."""
+    if context.desired.spec.weights.distribution != "shared":
+        return
+    if operation.action is Action.DOWNLOAD:
+        others = [name for name in context.desired.nodes if name != operation.node]
+        weights_shared.check(context, operation.node, others)
+    elif "shared" in operation.parameters:
+        weights_shared.check(context, str(operation.parameters["shared"]), [operation.node])
 
 
 def _job(operation: Operation, context: Context) -> dict[str, Any]:

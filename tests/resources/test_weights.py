@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
-from sparkop.resources import weights_follow
+from sparkop.resources import weights_follow, weights_shared
 from sparkop.resources.operations import Action
 from sparkop.resources.weights_program import call
 from tests.node.hub_standin import Hub, running
@@ -123,6 +123,70 @@ def test_every_node_downloads_by_itself_when_the_spec_says_so(make: Make, hub: H
     for node in world.nodes.values():
         assert_complete(node.home / "models" / "it is ü")
     assert hub.sent >= 2 * sum(map(len, FILES.values()))
+
+
+def test_a_shared_folder_is_filled_once_and_proven_on_every_node(
+    make: Make, hub: Hub, tmp_path: Path
+) -> None:
+    world = make(distribution="shared", path=str(tmp_path / "nfs" / "model"))
+    plan = world.look()
+    assert [(o.action, o.node) for o in plan.operations] == [(Action.DOWNLOAD, "one"), (Action.RECORD, "two")]
+    for operation in plan.operations:
+        world.do([operation])
+    assert_complete(tmp_path / "nfs" / "model")
+    assert hub.sent <= sum(map(len, FILES.values())) * 1.1
+    again = world.look()
+    assert (again.operations, again.warnings) == ((), ())
+    assert not list((tmp_path / "nfs" / "model").glob(".sparkop-shared-*"))
+
+
+def test_a_folder_that_is_not_shared_is_refused_before_a_byte_comes(
+    make: Make, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node has a folder of that name in its own home: the mark of one is not seen on the other."""
+    monkeypatch.setattr(weights_shared, "PATIENCE", 0.5)
+    world = make(distribution="shared")
+    asked = hub.sent
+    with pytest.raises(BlockedError, match="it is ü is not the folder of one") as caught:
+        world.do(world.look().operations[:1])
+    assert caught.value.node == "two"
+    assert "findmnt -T" in str(caught.value.remedy)
+    assert "weights.distribution: copy" in str(caught.value.remedy)
+    assert hub.sent == asked, "nothing is fetched for a spec that is wrong"
+    assert not list((world.nodes["one"].home / "models" / "it is ü").iterdir()), "the mark is taken away"
+
+    make("one").do()
+    (operation,) = [o for o in world.look().operations if o.node == "two"]
+    assert operation.parameters == {"shared": "one"}
+    with pytest.raises(BlockedError, match="is not the folder of one"):
+        world.do([operation])
+
+    make().do()  # a copy of its own on each node
+    (told,) = world.look().warnings
+    assert told.startswith("two: weights: ")
+
+
+@pytest.mark.parametrize("wrong", ["one", "two"])
+def test_bytes_that_would_leave_the_fabric_are_refused_whichever_end_has_the_wrong_route(
+    make: Make, wrong: str
+) -> None:
+    """A4: the sender's own route carries the bytes, the receiver's the requests; the spec may allow others.
+
+    The kernel answers from 127.0.0.1, which is not the fabric address of the node in question.
+    """
+    world = make("one")
+    world.do()
+    refused = make()
+    refused.addresses = {wrong: "127.0.0.2"}
+    with pytest.raises(BlockedError, match=r"leaves the fabric: by lo from 127.0.0.1, not by lo") as caught:
+        refused.do()
+    assert caught.value.node == wrong
+    assert caught.value.remedy is not None
+    assert "fabric.otherRoutes: true" in caught.value.remedy
+    allowed = make(otherRoutes=True)
+    allowed.addresses = refused.addresses
+    allowed.do()
+    assert_complete(allowed.nodes["two"].home / "models" / "it is ü")
 
 
 def test_the_hub_cache_layout_is_copied_too(make: Make, hub: Hub) -> None:

@@ -121,6 +121,25 @@ def test_a_check_of_a_shared_folder_waits_for_its_download() -> None:
 
 
 @pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"dates": 1, "inodes": 2}, ""),
+        ({"dates": 9, "inodes": 9}, "n2: weights: /w is not the folder of n1"),
+        ({"dates": 1, "inodes": 9}, "whether /w is the folder of n1 is not known"),
+        ({"dates": 9, "inodes": 9, "verified": 1, "unverified": ["b"]}, ""),
+    ],
+)
+def test_a_folder_that_is_called_shared_is_compared_without_writing(other: Any, told: str) -> None:
+    """A4: a diff can't write a mark; dates prove a difference, numbers only a doubt."""
+    found = compare({"n1": {**ALL, "dates": 1, "inodes": 2}, "n2": {**ALL, **other}}, distribution="shared")
+    assert bool(found.warnings) is bool(told)
+    assert told in "".join(found.warnings)
+    assert "weights.distribution: copy" in "".join(found.warnings) or not told
+    copied = compare({"n1": {**ALL, "dates": 1}, "n2": {**ALL, **other}})
+    assert not copied.warnings
+
+
+@pytest.mark.parametrize(
     ("state", "told", "cost"),
     [
         (NONE, "absent", 2 * GIB),

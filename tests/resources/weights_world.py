@@ -23,8 +23,8 @@ from tests.resources.local_node import LocalNode
 
 
 def spec_of(hub: Hub, nodes: Sequence[str], **weights: Any) -> ClusterSpec:
-    """A spec whose weights come from the stand-in hub. ``trusted`` goes to the fabric."""
-    fabric = {"trusted": weights.pop("trusted", True)}
+    """A spec whose weights come from the stand-in hub. ``trusted`` and ``otherRoutes`` go to the fabric."""
+    fabric = {"trusted": weights.pop("trusted", True), "otherRoutes": weights.pop("otherRoutes", False)}
     place = {} if "hubCache" in weights else {"path": "~/models/it is ü"}
     return ClusterSpec.model_validate(
         {
@@ -49,6 +49,8 @@ class World:
     events: list[Event] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     resource: WeightFiles = field(default_factory=WeightFiles)
+    addresses: dict[str, str] = field(default_factory=dict)
+    """On the fabric, where it is not loopback's own."""
 
     @classmethod
     def make(cls, folder: Path, hub: Hub, names: Sequence[str] = ("one", "two"), **weights: Any) -> World:
@@ -69,7 +71,9 @@ class World:
             request |= self.resource.request(self.spec, spec, outside)
             request["deep"] = deep
             documents[spec.name] = parse_document(node.probe(request))
-            link = FabricFacts(address="127.0.0.1", interface="lo", hcas=(), gid_index=None)
+            link = FabricFacts(
+                address=self.addresses.get(spec.name, "127.0.0.1"), interface="lo", hcas=(), gid_index=None
+            )
             facts = NodeFacts(spec.name, str(node.home), link, 2, revision=outside.revision)
             desired[spec.name] = DesiredNode(
                 spec.name, index, str(node.home), str(node.state), str(node.home / "models"), facts
