@@ -381,7 +381,8 @@ class SimulatedContainers:
         """Every context is taken to build, on the image that the argument BASE names."""
         base = arguments["BASE"]
         yield {"stream": f"Step 1/1 : FROM {base}"}
-        if base not in self._node.images and base not in self._node.world.registry:
+        here = {*self._node.images, *map(wire.standin, self._node.images)}
+        if base not in here and base not in self._node.world.registry:
             yield {"error": f"manifest for {base} not found"}
             return
 

@@ -62,10 +62,11 @@ class EngineImage:
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.action is Action.BUILD:
-            tag = image_build.perform(operation, context, partial(_pull, context, operation.node))
+            tag = image_build.perform(operation, context, partial(_bring, context, operation.node))
             _record(context, operation.node, tag)
         elif operation.action is Action.COPY:
-            _copy(context, operation)
+            source, reference = operation.parameters["from"], operation.parameters["reference"]
+            _copy(context, operation.node, str(source), str(reference))
         else:
             _pull(context, operation.node, image_reference(context.desired.spec))
 
@@ -89,10 +90,17 @@ def _operations(desired: Desired, reference: str, found: Mapping[str, Image | No
     return operations + image_travel.spread(desired, reference, others, found[root], root, after)
 
 
-def _copy(context: Context, operation: Operation) -> None:
+def _bring(context: Context, node: str, reference: str) -> None:
+    """The base of a build: from a node that has it, else from the registry."""
+    source = image_travel.giver_of(context, node, reference, lambda _: True)
+    if source is None:
+        _pull(context, node, reference)
+    else:
+        _copy(context, node, source, reference)
+
+
+def _copy(context: Context, node: str, source: str, reference: str) -> None:
     """From a node that has it; where that can't be done, from the registry."""
-    node, source = operation.node, str(operation.parameters["from"])
-    reference = str(operation.parameters["reference"])
     try:
         image_travel.travel(context, source, node, reference)
     except SparkopError as error:

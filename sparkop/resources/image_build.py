@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image, parse_document
+from sparkop.node.wire import standin
+from sparkop.resources import image_travel
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.build_context import BuildContext
 from sparkop.resources.compare import unread
@@ -57,7 +59,8 @@ def difference(desired: Desired, observed: Observed) -> Difference:
             blockers.append(Blocker(node.name, KIND, Cause("image", "absent", context.problem), remedy))
         else:
             head = next((o for o in operations if o.node == desired.head), None)
-            needs = (head.key,) if head and "@" not in build.base else ()
+            comes = "@" not in build.base or document.docker.images.get(build.base) is None
+            needs = (head.key,) if head and comes else ()  # the base is asked for once, by the head
             operations.append(Operation(Action.BUILD, node.name, KIND, cause, needs=needs))
     warnings = _other_bases(desired, observed)
     if context.problem:
@@ -65,26 +68,46 @@ def difference(desired: Desired, observed: Observed) -> Difference:
     return Difference(tuple(operations), tuple(blockers), tuple(unknown), warnings)
 
 
-def perform(operation: Operation, context: Context, pull: Callable[[str], None]) -> str:
-    """Build on the operation's node; ``pull`` fetches a reference there. Returns the tag.
+def perform(operation: Operation, context: Context, bring: Callable[[str], None]) -> str:
+    """Build on the operation's node; ``bring`` gets a reference there. Returns the tag.
 
-    Raises BlockedError with the last lines of a build that failed.
+    Where it can't be built, the same image comes from a node that has it, known by its label. Raises
+    BlockedError with the last lines of a build that failed.
     """
     build, files, node = _build_of(context.desired), _context_of(context.desired), operation.node
     base = build.base
     if "@" not in base:
         if node == context.desired.head and _image(context, node, base) is None:
-            pull(base)
+            bring(base)
         base = _by_digest(base, _image(context, context.desired.head, base))
-    if _image(context, node, base) is None:
-        pull(base)
     context.log(f"base: {base}")
-    labels = {BUILD: files.stamp(base), BASE: base}
+    stamp = files.stamp(base)
+    try:
+        _build(context, node, base, stamp, bring)
+    except BlockedError as error:
+        source = image_travel.giver_of(context, node, build.tag, lambda it: it.labels.get(BUILD) == stamp)
+        if source is None:
+            raise
+        context.log(f"not built here ({error.message}: {error.cause}); the same comes from {source}")
+        image_travel.travel(context, source, node, build.tag)
+    return build.tag
+
+
+def _build(context: Context, node: str, base: str, stamp: str, bring: Callable[[str], None]) -> None:
+    build, files = _build_of(context.desired), _context_of(context.desired)
+    found = _image(context, node, base)
+    if found is None:
+        bring(base)
+        found = _image(context, node, base)
+    here = base if found is None or found.digests else standin(base) or base  # as its engine calls it
     stream = context.host(node).containers.build(
-        files.archive, build.tag, arguments={"BASE": base}, labels=labels, fence=context.fence(node)
+        files.archive,
+        build.tag,
+        arguments={"BASE": here},
+        labels={BUILD: stamp, BASE: base},
+        fence=context.fence(node),
     )
     _follow(stream, context, node, build.tag)
-    return build.tag
 
 
 def _build_of(desired: Desired) -> BuildSpec:

@@ -6,7 +6,7 @@ digest stands there under a tag of sparkop's own (``node/wire.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
@@ -66,6 +66,26 @@ def _sender(number: int) -> int:
 def _on_fabric(desired: Desired, name: str) -> bool:
     facts = desired.nodes[name].facts
     return facts is not None and facts.fabric is not None
+
+
+def givers(context: Context, node: str) -> list[str]:
+    """The other nodes that an image may come from over the fabric, where the spec has them sent."""
+    desired = context.desired
+    if desired.spec.image.distribution != "copy" or not _on_fabric(desired, node):
+        return []
+    return [name for name in desired.nodes if name != node and _on_fabric(desired, name)]
+
+
+def giver_of(context: Context, node: str, reference: str, fits: Callable[[Image], bool]) -> str | None:
+    """The first of the other nodes with such an image; one that does not answer has none to give."""
+    for name in givers(context, node):
+        try:
+            image = look(context, name, reference)
+        except UnreachableError:
+            continue
+        if image is not None and fits(image):
+            return name
+    return None
 
 
 def look(context: Context, node: str, reference: str) -> Image | None:

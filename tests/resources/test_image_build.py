@@ -84,6 +84,39 @@ def test_a_base_without_a_digest_that_differs_is_told() -> None:
     assert not made.plan().warnings
 
 
+def test_the_registry_is_asked_for_the_base_once() -> None:
+    """The second node gets the base over the fabric and builds: so does one that no registry answers."""
+    made = cluster()
+    needs = {o.node: o.needs for o in made.plan().operations if o.resource == "image"}
+    assert "build:image@spark-1" in needs["spark-2"]
+    made.apply()
+    assert [write.node for write in made.world.writes if write.action == "image.pull"] == ["spark-1"]
+    assert builds(made) == ["spark-1", "spark-2"]
+    assert [image.labels[BASE] for image in images(made)] == [PINNED, PINNED]
+
+
+def test_a_node_that_can_not_build_gets_the_image_that_another_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known by its label; and without one that has it, the build's own failure is told."""
+    real = image_build._follow
+
+    def refuse(stream: Any, context: Any, node: str, tag: str) -> None:
+        if node == "spark-2":
+            raise BlockedError("building failed", node=node, cause="no way to the packages")
+        real(stream, context, node, tag)
+
+    monkeypatch.setattr(image_build, "_follow", refuse)
+    made = cluster()
+    made.apply()
+    first, second = images(made)
+    assert first.id == second.id
+    assert not made.plan().operations
+    alone = cluster()
+    alone.node("spark-2").images[TAG] = SimulatedImage("sha256:old", labels={BUILD: "v1:of another"})
+    monkeypatch.setattr(image_build.image_travel, "giver_of", lambda *_: None)
+    with pytest.raises(BlockedError, match="building failed"):
+        alone.apply()
+
+
 def test_the_ranks_start_after_the_build() -> None:
     made = cluster()
     made.apply()
