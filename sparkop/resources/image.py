@@ -91,8 +91,9 @@ def _operations(desired: Desired, reference: str, found: Mapping[str, Image | No
 
 
 def _bring(context: Context, node: str, reference: str) -> None:
-    """The base of a build: from a node that has it, else from the registry."""
-    source = image_travel.giver_of(context, node, reference, lambda _: True)
+    """The base of a build: from a node that has it, else from the registry, which alone knows a tag."""
+    pinned = "@" in reference
+    source = image_travel.giver_of(context, node, reference, lambda _: True) if pinned else None
     if source is None:
         _pull(context, node, reference)
     else:

@@ -59,8 +59,8 @@ def difference(desired: Desired, observed: Observed) -> Difference:
             blockers.append(Blocker(node.name, KIND, Cause("image", "absent", context.problem), remedy))
         else:
             head = next((o for o in operations if o.node == desired.head), None)
-            comes = "@" not in build.base or document.docker.images.get(build.base) is None
-            needs = (head.key,) if head and comes else ()  # the base is asked for once, by the head
+            first = "@" not in build.base or desired.spec.image.distribution == "copy"
+            needs = (head.key,) if head and first else ()  # so that it has what the others may lack
             operations.append(Operation(Action.BUILD, node.name, KIND, cause, needs=needs))
     warnings = _other_bases(desired, observed)
     if context.problem:

@@ -120,8 +120,9 @@ def test_a_node_that_can_not_build_gets_the_image_that_another_built(monkeypatch
 def test_the_ranks_start_after_the_build() -> None:
     made = cluster()
     made.apply()
-    actions = [write.action for write in made.world.writes]
-    assert actions.index("container.run") > max(i for i, a in enumerate(actions) if a == "image.build")
+    done = [(write.action, write.target) for write in made.world.writes]
+    ranks = [done.index(("container.run", made.rank(number)[1].spec.name)) for number in (0, 1)]
+    assert min(ranks) > max(i for i, (action, _) in enumerate(done) if action == "image.build")
 
 
 def test_an_image_that_is_gone_is_built_again_and_nobody_is_stopped() -> None:
