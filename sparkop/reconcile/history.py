@@ -7,9 +7,11 @@ from typing import Any
 
 from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
+from sparkop.resources.labels import stamp_of
 from sparkop.resources.observed import GaveUp, History, Intent, Restart, Trip
-from sparkop.resources.state import HISTORY, history_damaged
+from sparkop.resources.state import HISTORY, MARKS, history_damaged
 from sparkop.resources.trip import trip_in
+from sparkop.spec.models import ClusterSpec
 
 SERVED = "served"
 """The group has served canaries for so long that its restarts before count no more."""
@@ -23,8 +25,11 @@ WATCH = "watch"
 """Who started a group, in its entry; anything else is a human's command."""
 
 
-def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[str] = frozenset()) -> History:
+def history_of(
+    spec: ClusterSpec, documents: Mapping[str, Document], agreed: frozenset[str] = frozenset()
+) -> History:
     """Read it from the state folders. What can't be read is not remembered, and proves nothing."""
+    head = spec.head.name
     intents = [intent for intent in map(intent_in, documents.values()) if intent.stopped]
     trips: dict[str, Trip] = {}
     for name, document in documents.items():
@@ -46,8 +51,18 @@ def history_of(head: str, documents: Mapping[str, Document], agreed: frozenset[s
         restarts=_restarts(entries),
         gave_up=_gave_up(entries),
         forgotten=damaged or _forgotten(entries),
+        known=not documents or any(_knows(spec.name, document) for document in documents.values()),
         agreed=agreed,
     )
+
+
+def _knows(cluster: str, document: Document) -> bool:
+    """This node has the cluster's folder or a container of it, or can't tell."""
+    if document.state is None or document.docker is None:
+        return True
+    stamps = (stamp_of(container.labels) for container in document.docker.containers)
+    here = any(stamp is not None and stamp.cluster == cluster for stamp in stamps)
+    return here or any(mark in document.state for mark in MARKS)
 
 
 def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:

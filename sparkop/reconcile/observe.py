@@ -99,7 +99,7 @@ def observe(
     contents = {name: dict(answer[1]) for name, answer in read.items() if isinstance(answer, tuple)}
     secrets = _take_secrets(spec, contents.get(spec.head.name, {}))
     key = secrets.get(key_path(spec))
-    history = history_of(spec.head.name, documents, agreed)
+    history = history_of(spec, documents, agreed)
     observed = Observed(
         documents=documents,
         unknown=unknown,

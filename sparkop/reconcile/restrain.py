@@ -39,14 +39,16 @@ FRESH = 60.0
 def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
     """The part of the plan that may be carried out now; what is left out is told by ``held`` and blockers.
 
-    For ``watch``: nothing while a human wants it stopped; no restart before its pause is over, and none
-    after the last; no waiting for a group that has served already (``watch`` looks again anyway); nothing on
-    old readings. ``now``: seconds since 1970.
+    For ``watch``: nothing while a human wants it stopped, or has destroyed it; no restart before its pause
+    is over, and none after the last; no waiting for a group that has served already (``watch`` looks again
+    anyway); nothing on old readings. ``now``: seconds since 1970.
     """
     if asked.by is By.HUMAN or not plan.operations:
         return plan
     if history.intent.stopped:
         return _held(plan, f"stopped by {history.intent.by}: left alone until sparkop apply")
+    if not history.known:
+        return _held(plan, "destroyed, or never applied: left alone until sparkop apply")
     if asked.told_at and now - asked.told_at > FRESH:
         return _held(plan, "the readings are too old to act on")
     starts = any(_starts_group(operation) for operation in plan.operations)

@@ -116,6 +116,8 @@ class History:
     forgotten: bool = False
     """The head's history was damaged, and no human has started the group since: how often ``watch`` has
     restarted it is not known."""
+    known: bool = True
+    """Some node has something of the cluster; false before the first ``apply`` and after a ``destroy``."""
     agreed: frozenset[str] = frozenset()
     """What the human has agreed to for this run: ``trip``, ``adopt``."""
 

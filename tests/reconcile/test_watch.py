@@ -18,6 +18,7 @@ from sparkop.reconcile.events import happened
 from sparkop.reconcile.watch import once
 from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import Cluster
+from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.watching import Watching, entries, serving
 
 GROUP = ["1@spark-2", "0@spark-1"]
@@ -198,6 +199,25 @@ def test_a_human_stop_is_left_alone_until_apply() -> None:
     assert cluster.started == GROUP
     watching.ticks(5)
     assert cluster.started == GROUP
+
+
+def test_what_a_human_has_destroyed_is_not_made_again() -> None:
+    """No download, no image, no rank, no folder, whether the watch saw the destroy or starts after it."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    destroyed(cluster)
+    before = len(cluster.world.writes)
+    watching.minutes(20)
+    Watching(cluster).minutes(5)
+    assert len(cluster.world.writes) == before
+    assert cluster.started == []
+    told = [fields["text"] for event, fields in watching.said if event == "held"]
+    assert "left alone until sparkop apply" in told[-1]
+    cluster.apply()
+    watching.ticks(5)
+    assert cluster.started == GROUP
+    assert cluster.plan().converged
 
 
 def test_a_node_that_does_not_answer_is_held_and_told() -> None:
