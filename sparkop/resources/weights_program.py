@@ -44,9 +44,20 @@ def call(
     return result
 
 
+_REMEDIES = {
+    "missing": "the source no longer has what it listed: `sparkop download --update` asks the hub again; "
+    "else correct weights.revision or weights.endpoint",
+    "content": "`sparkop download --update` asks the hub again which commit and which files are wanted",
+    "network": "check the way to the source, then run the same command again: what is here is kept",
+    "busy": "`sparkop download --cancel`, then the same command again",
+}
+"""For failures whose message carries none of its own, by kind."""
+
+
 def failure(error: Mapping[str, Any], node: str) -> SparkopError:
     """The program's error as ours: what a human must mend blocks, a silent network timed out."""
     kind = str(error.get("kind"))
     kinds: dict[str, type[SparkopError]] = {"network": TimedOutError, "job": SparkopError}
     found = kinds.get(kind, BlockedError)
-    return found(str(error.get("message")), node=node, remedy=str(error.get("remedy") or "") or None)
+    remedy = str(error.get("remedy") or "") or _REMEDIES.get(kind)
+    return found(str(error.get("message")), node=node, remedy=remedy)

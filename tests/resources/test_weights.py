@@ -211,6 +211,16 @@ def test_a_failure_of_the_download_is_told_in_its_words_on_both_nodes(make: Make
     assert world.look().operations == ()
 
 
+def test_a_file_that_the_hub_no_longer_has_is_told_with_what_to_do(make: Make, hub: Hub) -> None:
+    """It ended with the status alone."""
+    world = make("one")
+    world.look()
+    hub.faults.statuses = [(404, None)] * 99
+    with pytest.raises(BlockedError, match="answered 404") as caught:
+        world.do()
+    assert "--update" in str(caught.value.remedy)
+
+
 def test_stopping_leaves_the_job_running_and_the_next_run_finds_it(make: Make, hub: Hub) -> None:
     world = make("one")
     hub.faults.rate = 4 << 20

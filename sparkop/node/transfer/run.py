@@ -269,7 +269,7 @@ def checkpoint_problems(folder: str, paths: List[str]) -> List[str]:
             relative = os.path.join(home, name)
             stray = name.endswith(".safetensors") and not name.startswith(".") and relative not in present
             if stray and part_of(name) is None:
-                problems.append("%s is no part of this revision" % relative)
+                problems.append("%s is no part of this revision; an engine may load it: remove it" % relative)
     return problems
 
 
