@@ -53,7 +53,10 @@ def _fetched(target: Target) -> str | None:
         folder = json.loads(target.host.exec(["sh", "-c", script]).stdout).get("directory")
     except ValueError:  # no job, or one that a power cut has torn
         return None
-    return folder if isinstance(folder, str) and _largest(target, folder) else None
+    if not isinstance(folder, str):
+        return None
+    folder = f"/root/{folder[2:]}" if folder.startswith("~/") else folder  # the lab's user is root
+    return folder if _largest(target, folder) else None
 
 
 def _largest(target: Target, folder: str) -> str | None:
