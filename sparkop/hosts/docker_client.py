@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -11,6 +13,7 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 from docker.transport.basehttpadapter import BaseHTTPAdapter
+from docker.utils.build import exclude_paths
 
 from sparkop.hosts.channels import ChannelSocket
 from sparkop.hosts.http import Dial
@@ -89,3 +92,8 @@ def connect(dial: Dial, timeout: float) -> docker.APIClient:
     client._custom_adapter = adapter
     client._version = client._retrieve_server_version()
     return client  # type: ignore[no-any-return]
+
+
+def sent_of(folder: Path, ignored: Sequence[str]) -> set[str]:
+    """What Docker's client sends of a build context, relative to it: all but what ``.dockerignore`` names."""
+    return set(exclude_paths(str(folder), list(ignored)))

@@ -334,6 +334,9 @@ class Act:
         with self.fenced():
             self.delete("/containers/%s?force=1&v=1" % found["Id"])
         self.wait_gone(found["Id"])
+        record = follow.read(self.folder)
+        if record.get("container") == found["Id"]:
+            follow.wake(record)  # else one that was paused would never see the end
         return {"changed": True}
 
     def delete(self, path: str) -> bool:

@@ -47,8 +47,9 @@ def start(
     identity = str(container["Id"])
     before = read(folder)
     again = before.get("container") == identity
+    woken = wake(before)
     if again and (before.get("unreadable") or lives(before)):
-        return {"changed": False}
+        return {"changed": woken}
     record: dict[str, Any] = {"version": 1, "container": identity, "file": file}
     try:
         engine.request("GET", _path(identity, "tail=0"))
@@ -80,6 +81,18 @@ def read(folder: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def wake(record: dict[str, Any]) -> bool:
+    """Let a follower that was stopped by a signal go on: it would keep nothing, and outlive its container."""
+    own = units.identity_of(record)
+    if own is None or units.state_of(own) != "paused":
+        return False
+    try:
+        os.kill(own["pid"], signal.SIGCONT)
+    except OSError:
+        return False
+    return True
 
 
 def lives(record: dict[str, Any]) -> bool:

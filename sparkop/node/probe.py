@@ -183,7 +183,7 @@ class Probe:
         return found
 
     def follower(self) -> dict[str, Any]:
-        """Who keeps the log of which container (node/follow.py), and whether that process lives. A damaged
+        """Who keeps the log of which container (node/follow.py), and whether that process runs. A damaged
         record names nobody: it is written anew."""
         try:
             found = read_json(os.path.join(os.path.expanduser(self.request["state"]), "logs.json"))
@@ -192,7 +192,7 @@ class Probe:
         found = found if isinstance(found, dict) else {}
         return {
             "container": found.get("container"),
-            "alive": units.state_of(units.identity_of(found)) != "exited",
+            "alive": units.state_of(units.identity_of(found)) == "running",
             "unreadable": found.get("unreadable"),
         }
 

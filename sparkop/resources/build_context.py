@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,12 +58,26 @@ def _folder(name: str) -> Path:
     raise ValueError(f"{name} is no folder with a Dockerfile, and no build context of sparkop's")
 
 
+def _wanted(folder: Path) -> Iterator[Path]:
+    """The files that Docker's own client would send: without those that ``.dockerignore`` names."""
+    ignored = folder / ".dockerignore"
+    kept: set[str] | None = None
+    if ignored.is_file():
+        from sparkop.hosts.docker_client import sent_of
+
+        lines = (line.strip() for line in ignored.read_text().splitlines())
+        kept = sent_of(folder, [line for line in lines if line and line[0] != "#"])
+    for file in sorted(folder.rglob("*")):
+        if not file.is_file() or "__pycache__" in file.parts:
+            continue
+        if kept is None or str(file.relative_to(folder)) in kept:
+            yield file
+
+
 def _pack(folder: Path) -> BuildContext:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for file in sorted(folder.rglob("*")):
-            if not file.is_file() or "__pycache__" in file.parts:
-                continue
+        for file in _wanted(folder):
             member = tarfile.TarInfo(file.relative_to(folder).as_posix())
             member.size = file.stat().st_size
             if data.tell() + member.size > LARGEST:

@@ -7,8 +7,13 @@ import re
 MASK = "********"
 
 _PATTERNS = (
-    # --api-key VALUE, --api-key=VALUE, api_key='VALUE', "api_key": ["VALUE"], api-key: VALUE
-    re.compile(r"""((?:admin[-_])?api[-_]key['"]?\s*[=:\s]\s*\[?\s*['"]?)([^\s'",\])}]+)""", re.IGNORECASE),
+    # --api-key VALUE, --api-key=VALUE, api_key='VALUE', "api_key": ["VALUE"], api-key: VALUE,
+    # ['--api-key', 'VALUE'], and colours anywhere between
+    re.compile(
+        r"""((?:admin[-_])?api[-_]key(?:\x1b\[[0-9;]*m|['"])*\s*[=:,\s]\s*\[?\s*(?:\x1b\[[0-9;]*m|['"])*)"""
+        r"""([^\s'",\])}\x1b]+)""",
+        re.IGNORECASE,
+    ),
     re.compile(r"(\bbearer\s+)([^\s'\",]+)", re.IGNORECASE),
     re.compile(r"(\b(?:HF_TOKEN|HUGGING_FACE_HUB_TOKEN)['\"]?\s*[=:]\s*['\"]?)([^\s'\",]+)"),
     re.compile(r"(\b)(hf_[A-Za-z0-9]{16,})"),

@@ -266,16 +266,20 @@ def _without_keys(result: Imported, name: str, words: list[str]) -> list[str]:
     """Words without the key flags and their values, which are reported."""
     kept: list[str] = []
     skip = False
+    quote = ""
     for word in words:
+        if quote:  # words of a key in quotes: the recipe splits them, and each is a part of the key
+            quote = "" if word.endswith(quote) else quote
+            continue
         if skip and not word.startswith("--"):
-            skip = False
+            skip, quote = False, _opened(word)
             continue
         skip = False
         flag = word.split("=")[0].replace("_", "-")
         if not any(len(flag) > len("--api-") and each.startswith(flag) for each in _KEY_FLAGS):
             kept.append(word)
             continue
-        skip = "=" not in word
+        skip, quote = "=" not in word, _opened(word.partition("=")[2])
         result.put("api.key", "generate")
         result.unmapped.append(
             Unmapped(
@@ -284,6 +288,12 @@ def _without_keys(result: Imported, name: str, words: list[str]) -> list[str]:
             )
         )
     return kept
+
+
+def _opened(word: str) -> str:
+    """The quote that a word opens and does not end."""
+    quote = word[:1] if word[:1] in ("'", '"') else ""
+    return "" if quote and len(word) > 1 and word.endswith(quote) else quote
 
 
 def _below_home(path: str, home: str | None) -> str:

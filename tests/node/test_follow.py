@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import struct
@@ -183,6 +184,25 @@ def test_one_that_was_killed_goes_on_where_it_was(docker: Docker, state: Path) -
     assert start(docker, state.parent) == {"changed": True}
     until(lambda: b"three" in text(state))
     assert text(state) == b"-- x-r0 abc --\n" + b"".join(docker.lines)
+
+
+def test_one_that_was_paused_goes_on_and_ends_with_its_container(docker: Docker, state: Path) -> None:
+    """Paused it keeps nothing, is taken for alive, and outlives the container that it follows."""
+    start(docker, state.parent)
+    process, began = pid(state), living(pid(state))
+    os.kill(process, signal.SIGSTOP)
+    until(lambda: units.state_of(units.process(process)) == "paused")
+    docker.say(line(1, "one"))
+    assert start(docker, state.parent) == {"changed": True}
+    assert (pid(state), living(process)) == (process, began)
+    until(lambda: b"one" in text(state))
+    assert start(docker, state.parent) == {"changed": False}
+    os.kill(process, signal.SIGSTOP)
+    until(lambda: units.state_of(units.process(process)) == "paused")
+    docker.say(status="exited")
+    assert follow.wake(follow.read(str(state)))
+    until(lambda: living(process) is None)
+    assert not follow.wake(follow.read(str(state)))
 
 
 def test_an_engine_that_breaks_off_is_asked_again(docker: Docker, state: Path) -> None:

@@ -269,6 +269,21 @@ def test_a_context_beside_the_spec_is_found_from_anywhere(tmp_path: Path) -> Non
     assert beside(spec_of(), tmp_path) == spec_of()
 
 
+def test_what_dockerignore_names_is_not_in_the_context(tmp_path: Path) -> None:
+    """Secrets and logs beside the Dockerfile would be sent to every node, and each change would build."""
+    for name in ("Dockerfile", "app.py", ".env", "logs/one.log", "logs/keep.txt", "deep/er/two.log"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("FROM x\n")
+    ignored = "# what stays here\n.env\n**/*.log\nlogs\n!logs/keep.txt\nDockerfile\n\n.dockerignore\n"
+    (tmp_path / ".dockerignore").write_text(ignored)
+    before = read_context(str(tmp_path))
+    assert names(before) == [".dockerignore", "Dockerfile", "app.py", "logs/keep.txt"]
+    (tmp_path / "logs/one.log").write_text("more")
+    assert read_context(str(tmp_path)) == before
+    (tmp_path / ".dockerignore").write_bytes(b"\xff")
+    assert read_context(str(tmp_path)).problem
+
+
 def test_times_do_not_change_a_context_and_content_name_and_mode_do(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM x\n")
     (tmp_path / "__pycache__").mkdir()

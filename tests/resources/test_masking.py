@@ -18,6 +18,8 @@ SENTINEL = "sentinel-Zq81_x"
         f"non-default args: {{'api_key': ['{SENTINEL}'], 'port': 8000}}",
         f'{{"api_key": "{SENTINEL}"}}',
         f"api-key: {SENTINEL}",
+        f"sys.argv: ['launch_server', '--api-key', '{SENTINEL}', '--port', '8000']",
+        f"\x1b[1mapi_key\x1b[0m=\x1b[32m'{SENTINEL}'\x1b[0m",
         f"curl -H 'Authorization: Bearer {SENTINEL}' http://spark-1",
         f"environment: HF_TOKEN={SENTINEL}",
         "downloading with hf_abcdefghijklmnopqrstuv",

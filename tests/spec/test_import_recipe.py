@@ -277,7 +277,17 @@ def test_host_nccl_can_be_switched_off() -> None:
     assert spec.engine.nccl.debug == "INFO"
 
 
-@pytest.mark.parametrize("words", ["--api-key sk-SENTINEL", "--api-key=sk-SENTINEL", "--api_key sk-SENTINEL"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--api-key sk-SENTINEL",
+        "--api-key=sk-SENTINEL",
+        "--api_key sk-SENTINEL",
+        "--api-key 'sk-SENTINEL'",
+        '--api-key "sk SENTINEL SENTINEL"',
+        "--api-key='sk SENTINEL'",
+    ],
+)
 def test_key_inside_extra_arguments_is_taken_out(words: str) -> None:
     """It decides which key clients need, so it turns the key on, and the rest of the words stays."""
     imported = _import(Recipe.B, f"EXTRA_ARGS=--log-level debug {words} --seed 7\n")
