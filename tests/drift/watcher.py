@@ -180,13 +180,19 @@ class Stage:
 
 @contextmanager
 def stage(
-    user: User, spec: str, *words: str, period: float = 3.0, pauses: str = QUICK, seconds: float = 90
+    user: User,
+    spec: str,
+    *words: str,
+    period: float = 3.0,
+    pauses: str = QUICK,
+    seconds: float = 90,
+    name: str = "watch",
 ) -> Iterator[Stage]:
     """Serve a copy of the spec, which may be edited, and watch it."""
     copy = user.home / Path(spec).name
     shutil.copy(ROOT / spec, copy)
     user.sparkop("apply", str(copy), *words, check=0, timeout=600)
-    watcher = Watcher(user, str(copy), *words, period=period, pauses=pauses)
+    watcher = Watcher(user, str(copy), *words, period=period, pauses=pauses, name=name)
     try:
         watcher.until(verdict("serving"), seconds)
         yield Stage(user, str(copy), words, watcher)
