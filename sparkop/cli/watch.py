@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -12,8 +13,9 @@ from sparkop.errors import ExitCode, SparkopError, UsageError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sparkop.hosts.base import Host
     from sparkop.reconcile.restrain import Asked
     from sparkop.reconcile.watch_say import Say
     from sparkop.spec.load import LoadedSpec
@@ -109,10 +111,14 @@ def _run(
 
 
 def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:
-    from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.reconcile.nodes import readable_nodes, writable_nodes
     from sparkop.reconcile.watch import Watch, once
 
-    with writable_nodes(loaded.spec) as hosts:
+    with ExitStack() as stack:
+        if dry_run:  # it is never asked to write, and it could not
+            hosts = cast("Mapping[str, Host]", stack.enter_context(readable_nodes(loaded.spec)))
+        else:
+            hosts = stack.enter_context(writable_nodes(loaded.spec))
         once(Watch(loaded.spec, hosts, say, stop=stop, asked=asked, dry_run=dry_run, steps_aside=False))
 
 

@@ -128,3 +128,23 @@ def test_without_a_spec_that_was_ready_there_is_nothing_to_go_back_to(
     assert run(["rollback"]) == ExitCode.FAILED
     assert "no other spec of cluster test" in capsys.readouterr().err
     assert len(cluster.world.writes) == writes
+
+
+def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others serve without it; what still runs there is out of reach, so the command for it is given."""
+    spec = write()
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    node, container = cluster.rank(1)
+    write(nodes=[{"name": "spark-1"}])
+    capsys.readouterr()
+    writes = len(cluster.world.writes)
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert "spark-2 served before and is not in the spec any more" in told
+    assert "docker rm -f $(docker ps -aq --filter label=sparkop.cluster=test)" in told
+    assert {each.node for each in cluster.world.writes[writes:]} == {"spark-1"}
+    assert container.running
+    assert node.containers[container.spec.name] is container
+    assert cluster.plan().converged

@@ -38,7 +38,7 @@ CASES = (
     Case("kill-guard", "spark-1", 2, "start     memguard", 0),
     Case("missing-weight", "spark-2", 2, "missing model.safetensors", 0),
     Case("corrupt-weight", "spark-1", 2, "unverified model.safetensors", 0),
-    Case("image-drift", "spark-2", 2, "pull      image", 0),
+    Case("image-drift", "spark-2", 2, "copy      image", 0),
     Case("degenerate", "spark-1", 2, "degenerate", 0),
     Case("wedge", "spark-1", 2, "wedged", 0),
     Case("cable", "spark-2", 2, "plug the cable in", 6),
@@ -52,6 +52,7 @@ CASES = (
     Case("dockerd-stop", "spark-2", 4, "Docker", 4),
     Case("dockerd-freeze", "spark-2", 4, "Docker", 4),
     Case("power-cut", "spark-2", 4, "unknown   node", 4),
+    Case("clock-skew", "spark-2", 0, "converged", 0),  # doctor's to name: no decision goes by a wall clock
 )
 
 
