@@ -85,9 +85,9 @@ def _running(document: Document, spec: ClusterSpec) -> str | None:
 def _cause(document: Document, path: str, observed: Observed, running: str | None) -> Cause | None:
     files = document.files or {}
     key, handed = files.get(path), files.get(ENGINE_FILE)
-    if key is None:
+    if key is None or observed.key is None:
         known = "the one that runs" if running else "the one handed out last" if handed else "present"
-        return Cause("key", "absent", known)
+        return Cause("key", "absent" if key is None else "empty", known)
     for name, file in (("key", key), (ENGINE_FILE, handed)):
         if file is not None and file.mode & 0o077:
             return Cause(f"{name}.mode", f"{file.mode:04o}", "0600")

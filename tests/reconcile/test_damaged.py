@@ -168,3 +168,14 @@ def test_a_key_that_somebody_wrote_is_taken_over_by_a_humans_apply_alone() -> No
     cluster.apply()
     assert len(cluster.started) == 2
     assert cluster.served_key == "another-key" != old
+
+
+def test_an_emptied_key_file_of_a_stopped_cluster_gets_the_key_back() -> None:
+    """An empty file is none: the ranks were started with a key that nobody could read any more."""
+    cluster = serving()
+    key = cluster.served_key
+    cluster.stop()
+    damage(cluster, "spark-1", "api_key", (b"", 0o600))
+    cluster.apply()
+    assert cluster.served_key == key
+    assert cluster.plan().converged
