@@ -2,7 +2,7 @@
 
 Always: at most one container a rank; no rank starts while one of another group exists anywhere; nothing
 without our labels is touched; no write without the lease, and epochs never go back; the key is nowhere.
-After the faults end: one apply converges, and then a hundred looks write nothing.
+After the faults end: one apply converges, and then looks write nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sparkop.errors import SparkopError
+from sparkop.errors import LeaseHeldError, SparkopError
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedContainer, SimulatedCrash, SimulatedNode
+from sparkop.reconcile.lease import Held, break_lease, show_lease
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import Cluster, spec_of
+from tests.reconcile.test_damaged import damage
+from tests.reconcile.test_lease import silent_holder, write
+from tests.reconcile.watching import Watching
 from tests.reconcile.worlds import CHANGES
 
 NODES = ("spark-1", "spark-2", "spark-3")
@@ -35,6 +39,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "elsewhere": {"labels": {"sparkop.cluster": "elsewhere", "sparkop.role": "rank", "sparkop.rank": "1"}},
 }
 nodes = st.sampled_from(NODES)
+NO_WRITER = ("lease.ask", "lease.watching")
+FILES = ("cluster.json", "history.json", "intent.json", "trip.json", "lease.json", "api_key")
 
 
 class Life(RuleBasedStateMachine):
@@ -45,6 +51,7 @@ class Life(RuleBasedStateMachine):
         self.cluster = Cluster.make(SPECS[0])
         self.said: list[str] = []
         self.broken: list[str] = []
+        self.paused: list[Held] = []
         for name in NODES:
             CHANGES["containers"](self.cluster.node(name), OTHERS)
         self.others = self.foreign()
@@ -88,7 +95,10 @@ class Life(RuleBasedStateMachine):
         assert self.broken == []
         assert self.foreign() == self.others
         for name in NODES:
-            tokens = [write.token for write in self.cluster.world.writes if write.node == name]
+            # A wish for the lease names the token that its writer will have: it is no writer's yet.
+            tokens = [
+                w.token for w in self.cluster.world.writes if w.node == name and w.action not in NO_WRITER
+            ]
             assert tokens == sorted(tokens), "a writer with a past lease has written"
 
     @invariant()
@@ -138,7 +148,52 @@ class Life(RuleBasedStateMachine):
     def look(self) -> None:
         self.said += plan_lines(self.cluster.plan())
 
+    @rule(ticks=st.integers(1, 4))
+    def watch(self, ticks: int) -> None:
+        """A watch that somebody runs for a while."""
+        watching = Watching(self.cluster)
+        watching.ticks(ticks)
+        self.said.append(repr(watching.said))
+
+    # A second writer
+
+    @precondition(lambda self: len(self.paused) < 2)
+    @rule()
+    def pause(self) -> None:
+        """A laptop that goes to sleep while it holds the lease."""
+        with suppress(SparkopError, AssertionError):
+            self.paused.append(silent_holder(self.cluster, f"paused-{len(self.cluster.world.writes)}"))
+
+    @rule(node=nodes)
+    def wake(self, node: str) -> None:
+        """It goes on with the next write of its plan; only the lease that is still its own lets it."""
+        for held in self.paused:
+            if node not in held.fences:
+                continue
+            try:
+                write(self.cluster.hosts()[node], held, "of-a-sleeper")
+            except SparkopError:
+                continue
+            found = self.lease_of(node)
+            if (found.get("holder"), found.get("epoch")) != (
+                held.fences[node].holder,
+                held.fences[node].token,
+            ):
+                self.broken.append(f"{held.fences[node].holder} has written on {node} without the lease")
+
+    def lease_of(self, node: str) -> Any:
+        made = self.cluster.node(node)
+        return json.loads(made.files[made.path("lease.json", "~/.sparkop/test")][0])
+
     # What breaks
+
+    @rule(node=nodes, file=st.sampled_from(FILES), content=st.sampled_from([b"", b"{", b"[]"]))
+    def corrupt(self, node: str, file: str, content: bytes) -> None:
+        """A file of the state folder makes no sense any more; only where there was one."""
+        made = self.cluster.node(node)
+        if made.path(file, "~/.sparkop/test") in made.files:
+            content = b"" if file == "api_key" else content  # any text is a key that somebody wrote
+            damage(self.cluster, node, file, (content, 0o600))
 
     @rule(rank=st.integers(0, 2), code=st.sampled_from([0, 1, 137]))
     def kill(self, rank: int, code: int) -> None:
@@ -201,7 +256,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def heal(self) -> None:
         self.mend()
-        self.cluster.apply(emit=self.tell)
+        self.cluster.apply(emit=self.tell, confirm_trip=True)
         writes = len(self.cluster.world.writes)
         for _ in range(3):
             assert self.cluster.plan().converged, plan_lines(self.cluster.plan())
@@ -214,10 +269,16 @@ class Life(RuleBasedStateMachine):
             self.cluster.node(name).docker_up = True
             self.cable(name, False)
         self.cluster.manner = "serve"
+        broken = break_lease(self.cluster.spec, self.cluster.hosts()) if self.lease_damaged() else []
+        self.said += broken
+
+    def lease_damaged(self) -> bool:
+        found = show_lease(self.cluster.spec, self.cluster.hosts())
+        return any(isinstance(each, LeaseHeldError) for each in found.values())
 
     def teardown(self) -> None:
         self.mend()
-        self.cluster.apply(emit=self.tell)
+        self.cluster.apply(emit=self.tell, confirm_trip=True)
         assert self.cluster.plan().converged, plan_lines(self.cluster.plan())
         assert self.broken == []
 
