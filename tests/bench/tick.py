@@ -24,7 +24,7 @@ from sparkop.reconcile.reconcile import reconcile
 from sparkop.spec.models import ClusterSpec
 from tests.bench.rounds import Bar, measure, report
 from tests.labkit import inside, temporary_lab
-from tests.reconcile.simulation import SIMULATED, Cluster
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 
 SPEC = Path(__file__).parents[2] / "specs/lab-standin.yaml"
 BATCH = (
@@ -133,7 +133,7 @@ def _planning(rounds: int) -> bool:
     """64 nodes in under 50 ms, and linear: not more than 5 times what 16 take."""
 
     def plan_of(nodes: int) -> float:
-        cluster = Cluster.make(nodes=nodes)
+        cluster = Cluster.make(spec_of(nodes))
         reading = cluster.observe()
         started = time.perf_counter()
         plan = reconcile(reading.desired, reading.observed, reading.history, time.time(), SIMULATED)
