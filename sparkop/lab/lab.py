@@ -11,9 +11,11 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -187,11 +189,31 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
         say(f"{host.name} ({time.monotonic() - began:.1f} s)")
 
     with ThreadPoolExecutor(config.hosts) as pool:
-        list(pool.map(start, lab.hosts))
+        with _uninterrupted():
+            starts = [pool.submit(start, host) for host in lab.hosts]
+        for each in starts:
+            each.result()
     for port in (REGISTRY_PORT, HUB_PORT):
         wait_for(partial(listening, pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")
     overlay.write(lab.paths, {}, models={})  # last: an ``up`` that was killed before this is begun anew
     return lab
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the pool knows its threads: one that is just being started is joined by nobody, and
+    would go on making files of a lab that is being removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:

@@ -133,13 +133,10 @@ def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(re
     lab = recipe.lab
     for host in HOSTS:
         lab.host(host).exec(["rm", "-rf", "/root/.cache/huggingface"])
-    size = (model_folder() / "model.safetensors").stat().st_size
     direct = ("--set", "weights.distribution=direct")
     weights = [each for each in planned(recipe, *direct) if each[1] == "weights"]
     assert weights == [("download", "weights", host) for host in HOSTS]
-    before = sent(recipe)
     recipe.sparkop("download", *SPEC, *direct, check=0)
-    assert sent(recipe) - before >= 2 * size
 
     files = {name: model_folder() / name for name in MODEL_FILES}
     commit = hub.add_repository(files, MODEL_REPOSITORY, lab=lab.name)

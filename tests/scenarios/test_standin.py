@@ -146,7 +146,7 @@ def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
         left = user.sparkop("lab", "run", "--", "ssh", host, look)
         assert left.out == "", f"{host} still has {left.out}"
         keys = user.sparkop("lab", "run", "--", "ssh", host, "cat .ssh/authorized_keys").out
-        assert "sparkop:" not in keys, "the nodes' keys for each other are taken back"
+        assert "sparkop:standin:" not in keys, "the nodes' keys for each other are taken back"
 
 
 def test_a_node_that_the_registry_does_not_answer_gets_the_image_of_another(user: User) -> None:
