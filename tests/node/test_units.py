@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -206,7 +205,6 @@ def test_systemd_keeps_it_where_it_runs(state: Path, tmp_path: Path, monkeypatch
     assert not (folder / service).exists()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_understands_the_file(tmp_path: Path) -> None:
     """Whatever a path holds."""
     for kept in (units.SYSTEM, units.USER):
