@@ -8,7 +8,7 @@ from typing import Any
 from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources.base import Context
-from sparkop.resources.weights_follow import Status, follow, progress_text, read_status, status_file
+from sparkop.resources.weights_follow import Status, follow, progress_text, read_status
 from sparkop.resources.weights_program import call, failure
 
 SOURCE_SILENT = 10.0
@@ -65,7 +65,7 @@ def carry_out(
         stopped=context.stop.is_set,
         tell=tell,
         revive=revive,
-        name=status_file(kind),
+        kind=kind,
     )
     _blame(node, source, status)
     end_of(node, status)

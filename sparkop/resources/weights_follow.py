@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkop.errors import SparkopError, UnreachableError
 from sparkop.hosts.base import ReadableHost
+from sparkop.node.transfer.files import status_file
 from sparkop.resources.base import Clock
 from sparkop.resources.operations import Action
 
@@ -22,14 +23,9 @@ Status = Mapping[str, Any]
 Tell = Callable[[Status], None]
 
 
-def status_file(kind: str) -> str:
-    """Where a job tells how far it is: an image and the weights come side by side."""
-    return "image.json" if kind == "image" else "transfer.json"
-
-
-def read_status(host: ReadableHost, state: str, name: str = "transfer.json") -> Status:
+def read_status(host: ReadableHost, state: str, kind: str = "weights") -> Status:
     """The status of the node's last transfer; empty when there was none."""
-    data = host.read_file(f"{state}/{name}")
+    data = host.read_file(f"{state}/{status_file(kind)}")
     try:
         document = json.loads(data or b"{}")
     except ValueError:
@@ -46,7 +42,7 @@ def follow(
     stopped: Callable[[], bool],
     tell: Tell,
     revive: Callable[[], bool] | None = None,
-    name: str = "transfer.json",
+    kind: str = "weights",
 ) -> Status:
     """Until the transfer ``identity`` ends; returns its last status.
 
@@ -56,7 +52,7 @@ def follow(
     """
     sequence, moved_at = -1, clock.monotonic()
     while True:
-        status = _read_or_say_what_goes_on(host, state, name)
+        status = _read_or_say_what_goes_on(host, state, kind)
         if status.get("id") == identity:
             if status.get("phase") in ENDED:
                 return status
@@ -77,9 +73,9 @@ def follow(
         clock.sleep(POLL)
 
 
-def _read_or_say_what_goes_on(host: ReadableHost, state: str, name: str) -> Status:
+def _read_or_say_what_goes_on(host: ReadableHost, state: str, kind: str) -> Status:
     try:
-        return read_status(host, state, name)
+        return read_status(host, state, kind)
     except UnreachableError as error:
         error.remedy = error.remedy or (
             "a transfer goes on by itself while its node is up: sparkop download --follow finds it again"

@@ -35,6 +35,12 @@ class StoppedError(Exception):
     """The job was told to stop."""
 
 
+def status_file(kind: str) -> str:
+    """Where a job of a kind tells how far it is, below the state folder: an image and the weights come side
+    by side."""
+    return "image.json" if kind == "image" else "transfer.json"
+
+
 def size_text(count: float) -> str:
     """``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

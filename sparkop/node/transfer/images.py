@@ -32,7 +32,6 @@ ANSWER = 60.0
 """Seconds for an answer of the engine that is no stream."""
 LONGEST = 1800.0
 """Seconds that an engine may say nothing: it exports a whole image before the first byte, and unpacks all."""
-STATUS = "image.json"
 LOADED = "Loaded image ID: "
 
 
@@ -117,7 +116,7 @@ class ImageRun:
         self._id = "sha256:%s" % self._image.sha256
         self._limiter = Limiter(job.rate)
         self._alive_at = time.monotonic()
-        self.status = Status(state, job, STATUS)
+        self.status = Status(state, job)
 
     def run(self) -> bool:
         """Do it; False when it failed or was cancelled."""

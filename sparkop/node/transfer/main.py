@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import IO, Any, Callable, Dict, Optional, Tuple
 
-from .files import TransferError, as_transfer_error, parse_file, parse_job
+from .files import TransferError, as_transfer_error, parse_file, parse_job, status_file
 from .hashing import release_file
 from .ledger import read_json, write_whole
 
@@ -51,13 +51,13 @@ def main() -> int:
     return 1 if "error" in answer else 0
 
 
-_LANES = {"image": ("image.lock", "image.json", "image.log")}
-_FILES = ("lock", "transfer.json", "transfer.log")
-"""Lock, status and log of jobs: an image and the weights come side by side."""
+_IMAGE = ("image.lock", "image.log")
+_WEIGHTS = ("lock", "transfer.log")
+"""Lock and log of jobs: an image and the weights come side by side."""
 
 
-def _lane(request: Json) -> Tuple[str, str, str]:
-    return _LANES.get(str(request.get("kind")), _FILES)
+def _lane(kind: object) -> Tuple[str, str]:
+    return _IMAGE if kind == "image" else _WEIGHTS
 
 
 def _start(state: str, request: Json) -> Json:
@@ -65,13 +65,13 @@ def _start(state: str, request: Json) -> Json:
     from .status import Status
 
     job = parse_job(request)
-    name, status, log = _lane(request)
+    name, log = _lane(job.kind)
     lock = _lock(state, name)
     if lock is None:
-        return {"started": False, "id": read_json(os.path.join(state, status)).get("id")}
+        return {"started": False, "id": read_json(os.path.join(state, status_file(job.kind))).get("id")}
     if job.kind != "image":
         write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
-    Status(state, job, status).write()  # else the end of the last run is taken for that of this one
+    Status(state, job).write()  # else the end of the last run is taken for that of this one
 
     def work() -> None:
         stop = _stop_on_signals()
@@ -90,17 +90,17 @@ def _start(state: str, request: Json) -> Json:
 
 def _status(state: str, request: Json) -> Json:
     """The last status of a ``kind`` of job, and whether a process works on it."""
-    name, status, _ = _lane(request)
-    lock = _lock(state, name)
+    kind = str(request.get("kind"))
+    lock = _lock(state, _lane(kind)[0])
     if lock is not None:
         lock.close()
-    return {"running": lock is None, "status": read_json(os.path.join(state, status))}
+    return {"running": lock is None, "status": read_json(os.path.join(state, status_file(kind)))}
 
 
 def _cancel(state: str, request: Json) -> Json:
     """End the jobs, or those of a ``kind``; what they have fetched is kept."""
-    lanes = [_lane(request)] if "kind" in request else [_FILES, *_LANES.values()]
-    return {"cancelled": True in [_end(state, lock) for lock, _, _ in lanes]}
+    lanes = [_lane(request["kind"])] if "kind" in request else [_WEIGHTS, _IMAGE]
+    return {"cancelled": True in [_end(state, lock) for lock, _ in lanes]}
 
 
 def _share(state: str, request: Json) -> Json:

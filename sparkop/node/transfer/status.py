@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
-from .files import Job, StoppedError, TransferError, as_transfer_error
+from .files import Job, StoppedError, TransferError, as_transfer_error, status_file
 
 PERIOD = 0.5
 WINDOW = 10.0
@@ -40,8 +40,8 @@ def is_alive(status: Mapping[str, Any]) -> bool:
 class Status:
     """Counts what happens, and writes it twice a second. Thread-safe."""
 
-    def __init__(self, state: str, job: Job, name: str = "transfer.json") -> None:
-        self._path = os.path.join(state, name)
+    def __init__(self, state: str, job: Job) -> None:
+        self._path = os.path.join(state, status_file(job.kind))
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write_on, daemon=True)
