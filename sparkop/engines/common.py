@@ -218,6 +218,7 @@ def nccl_environment(spec: ClusterSpec, node: NodeFacts) -> dict[str, str]:
 NODES_OWN = ("NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 """Variables of NCCL and Gloo that detection finds node by node."""
 OWN_ADDRESS = ("VLLM_HOST_IP", "SGLANG_HOST_IP")
+"""Variables by which an engine is told the node's own address on the fabric."""
 
 
 def own_value(spec: ClusterSpec, node: NodeFacts, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A plan carried out under the lease: what apply, stop and destroy share."""
+"""A plan carried out under the lease: what apply, stop, destroy and watch share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def carry_out(
     clock: Clock,
 ) -> Outcome:
     """Execute a plan that was made of the reading. Raises LeaseHeldError when the lease is lost meanwhile."""
-    context = Context(
+    return carry_out_in(context_of(reading, held, emit=emit, stop=stop, clock=clock), plan, held, resources)
+
+
+def context_of(
+    reading: Reading, held: Held, *, emit: Listener, stop: threading.Event, clock: Clock
+) -> Context:
+    """For writing under the lease; ends at ``stop``, and when the lease is lost."""
+    return Context(
         desired=reading.desired,
         observed=reading.observed,
         hosts=held.hosts,
@@ -35,6 +42,10 @@ def carry_out(
         stop=AnyOf(stop, held.lost),
         clock=clock,
     )
+
+
+def carry_out_in(context: Context, plan: Plan, held: Held, resources: Sequence[Resource]) -> Outcome:
+    """The same, in a context that was made before."""
     outcome = execute(plan, context, resources)
     if held.lost.is_set():
         raise LeaseHeldError(

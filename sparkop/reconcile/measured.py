@@ -15,7 +15,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import at_hand
 from sparkop.reconcile.observe import Reading
-from sparkop.serving.canary import Serving
+from sparkop.serving.canary import Serving, read_metrics
 
 TOLERATED = 0.05
 """Of the budget's pool; of a node's memory."""
@@ -88,11 +88,7 @@ def _by_metric(reading: Reading, head: ReadableHost) -> tuple[int, str] | None:
         return None
     try:
         api = reading.desired.spec.api
-        answer = head.http("GET", api.port, "/metrics", timeout=5.0, address=api.own_address)
-        try:
-            text = answer.read().decode("utf-8", "replace") if answer.status == 200 else ""
-        finally:
-            answer.close()
+        text = (read_metrics(head, api.port, api.own_address, 5.0) or b"").decode("utf-8", "replace")
     except (SparkopError, OSError):
         return None
     value = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})?\s+([0-9.eE+]+)", text, re.MULTILINE)

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from typing import Any
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
-from sparkop.resources.compare import human_seconds
+from sparkop.resources.compare import human_seconds, whole
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, heartbeat, silence
 from sparkop.resources.threads import Later, side_by_side
@@ -138,8 +137,8 @@ def memory_of(spec: ClusterSpec, node: str, document: Document) -> NodeMemory:
         cached=memory.cached if memory else None,
         guard=state,
         phase=str(live.get("phase") or ""),
-        lowest=_number(live.get("lowest")),
-        large_blocks=_number(live.get("large_blocks")),
+        lowest=whole(live.get("lowest")),
+        large_blocks=whole(live.get("large_blocks")),
         containers=_containers(live.get("containers")),
         samples=tuple(each << 20 for each in samples if isinstance(each, int))
         if isinstance(samples, list)
@@ -166,8 +165,4 @@ def _guard(spec: ClusterSpec, document: Document) -> str:
 
 def _containers(found: Any) -> tuple[ContainerMemory, ...]:
     named = [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
-    return tuple(ContainerMemory(str(c.get("name")), _number(c.get("rss")) or 0) for c in named)
-
-
-def _number(found: Any) -> int | None:
-    return int(found) if isinstance(found, int | float) and isfinite(found) else None
+    return tuple(ContainerMemory(str(c.get("name")), whole(c.get("rss")) or 0) for c in named)

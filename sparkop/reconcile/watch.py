@@ -15,8 +15,9 @@ from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Host
+from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
-from sparkop.reconcile.execute import Outcome, execute
+from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import WATCH, entries_in
 from sparkop.reconcile.lease import SIGN_EVERY, hold, lease_in, new_holder, tell_watching
 from sparkop.reconcile.observe import Reading
@@ -198,15 +199,8 @@ class Watch:
             if plan.operations:
                 reading = self.eye.look()
                 plan = self.plan_of(reading)
-            context = Context(
-                desired=reading.desired,
-                observed=reading.observed,
-                hosts=self.hosts,
-                fences=held.fences,
-                emit=self.teller.listen,
-                stop=AnyOf(self.stop, held.wanted, held.lost, asked=self._changed),
-                clock=self.clock,
-            )
+            stop = AnyOf(self.stop, held.wanted, asked=self._changed)
+            context = context_of(reading, held, emit=self.teller.listen, stop=stop, clock=self.clock)
             self.write(context, due)
             if not plan.operations:
                 return Tick(reading, plan)
@@ -214,9 +208,7 @@ class Watch:
             part = plan.preparation if plan.preparation.operations else plan
             self.say("acting", operations=len(part.operations), why=why_of(part))
             self.keep_plan(context, part)
-            outcome = execute(part, context, self.resources)
-            if held.lost.is_set():
-                raise LeaseHeldError("another sparkop has taken the lease", remedy="sparkop lease show")
+            outcome = carry_out_in(context, part, held, self.resources)
             return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
     def keep_plan(self, context: Context, plan: Plan) -> None:

@@ -7,7 +7,6 @@ traffic: while tokens come out for others it is asked rarely.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -25,7 +24,7 @@ from sparkop.resources.endpoint import question_of, read_key
 from sparkop.resources.group import found_ranks
 from sparkop.resources.liveness import Counters, Life, Seen, Verdict, judge
 from sparkop.resources.threads import Later
-from sparkop.serving.canary import AGAIN, EndpointState, Serving, ask_once, sum_of
+from sparkop.serving.canary import AGAIN, EndpointState, Serving, ask_once, read_metrics, sum_of
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -176,13 +175,12 @@ class Eye:
         names = desired.engine.manners.metrics
         try:
             host, api, timeout = self.hosts[desired.head], self.spec.api, self.rhythm.metrics
-            answer = host.http("GET", api.port, "/metrics", timeout=timeout, address=api.own_address)
-            with closing(answer) as response:
-                if response.status != 200:
-                    return None
-                text = response.read().decode("utf-8", "replace")
+            content = read_metrics(host, api.port, api.own_address, timeout)
         except (SparkopError, OSError):
             return None
+        if content is None:
+            return None
+        text = content.decode("utf-8", "replace")
         return Counters(
             generated=sum_of(names.generation_tokens, text),
             prompt=sum_of(names.prompt_tokens, text),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from typing import Any
+
 from sparkop.hosts.document import Document
 from sparkop.resources.operations import Unknown
 
@@ -15,6 +18,11 @@ def unread(document: Document, section: str, node: str, kind: str) -> Unknown:
     if section == "docker":
         reason = f"Docker did not answer: {reason.partition(': ')[2] or reason}"
     return Unknown(node=node, reason=reason, resource=kind)
+
+
+def whole(found: Any) -> int | None:
+    """A figure of somebody's JSON as a whole number; None for what is none."""
+    return int(found) if isinstance(found, int | float) and isfinite(found) else None
 
 
 def counted(number: int, word: str) -> str:

@@ -7,7 +7,6 @@ owner only, and bounded in size and number.
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from typing import Any
 
 from sparkop.hosts.base import ReadableHost
@@ -16,6 +15,7 @@ from sparkop.resources.base import Context
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import ON_NODES, mask
 from sparkop.resources.operations import Cause
+from sparkop.serving.canary import read_metrics
 from sparkop.spec.models import ApiSpec
 
 METRICS_LIMIT = 256 << 10
@@ -108,8 +108,7 @@ def _story(context: Context) -> list[Any]:
 
 def _metrics(head: ReadableHost, api: ApiSpec) -> bytes:
     try:
-        answer = head.http("GET", api.port, "/metrics", timeout=METRICS_TIMEOUT, address=api.own_address)
-        with closing(answer) as response:
-            return response.read()[:METRICS_LIMIT] if response.status == 200 else b""
+        found = read_metrics(head, api.port, api.own_address, METRICS_TIMEOUT)
     except OSError:
         return b""
+    return (found or b"")[:METRICS_LIMIT]

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from sparkop.engines.base import FabricFacts, NodeFacts
-from sparkop.engines.common import rdma_devices
+from sparkop.engines.common import OWN_ADDRESS, rdma_devices
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
 from sparkop.resources.labels import ROLE_RANK, Stamp, ours
 from sparkop.resources.stamped import environment_of
 from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
-
-OWN_ADDRESS = ("VLLM_HOST_IP", "SGLANG_HOST_IP")
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.resources.acts import remove_file
 from sparkop.resources.base import Context, Difference
-from sparkop.resources.compare import human_bytes
+from sparkop.resources.compare import human_bytes, whole
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
@@ -198,16 +197,12 @@ def story_in(document: Document) -> Story | None:
         containers=_texts(record.get("containers")),
         largest=_processes(record.get("largest")),
         after=_processes(record.get("after")),
-        available_after=_number(record.get("available_after")),
+        available_after=whole(record.get("available_after")),
         samples=tuple(int(s) << 20 for s in samples if isinstance(s, int))
         if isinstance(samples, list)
         else (),
         step=float(step) if isinstance(step, int | float) and 0 < step < NO_TIME else 2.0,
     )
-
-
-def _number(found: Any) -> int | None:
-    return int(found) if isinstance(found, int | float) and isfinite(found) else None
 
 
 def _texts(found: Any) -> tuple[str, ...]:

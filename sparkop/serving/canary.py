@@ -168,25 +168,21 @@ def _worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -
     return any(then is not None and now is not None and now > then for then, now in pairs)
 
 
+def read_metrics(host: ReadableHost, port: int, address: str, timeout: float) -> bytes | None:
+    """What the engine tells in /metrics; None when it gives none. Raises OSError, UnreachableError."""
+    with closing(host.http("GET", port, "/metrics", timeout=timeout, address=address)) as response:
+        return response.read() if response.status == 200 else None
+
+
 def counts(host: ReadableHost, question: Question) -> tuple[float | None, ...] | None:
     """The engine's own counters; None when it tells none of them."""
     try:
-        response = host.http(
-            "GET",
-            question.port,
-            "/metrics",
-            timeout=min(10.0, question.deadline),
-            address=question.address,
-        )
+        content = read_metrics(host, question.port, question.address, min(10.0, question.deadline))
     except OSError:
         return None
-    with closing(response):
-        if response.status != 200:
-            return None
-        try:
-            exposition = response.read().decode("utf-8", "replace")
-        except OSError:
-            return None
+    if content is None:
+        return None
+    exposition = content.decode("utf-8", "replace")
     found = tuple(sum_of(name, exposition) for name in question.counters)
     return found if any(value is not None for value in found) else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from rich.text import Text
 
@@ -11,6 +10,7 @@ from sparkop.reconcile.events import Happened
 from sparkop.resources.masking import mask
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
+from sparkop.views.quantities import moment
 
 _STYLE = {"fault": "bold red", "failed": "bold red", "restart": "bold yellow", "trip": "bold red"}
 
@@ -24,6 +24,6 @@ def show_events(events: Sequence[Happened], output: str = "text") -> None:
         talk().print("nothing is remembered: the cluster was never started, or its state folder is new")
         return
     for each in events:
-        when = datetime.fromtimestamp(each.at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        when = moment(each.at)
         style = _STYLE.get(each.event, "green" if each.event in ("ready", "served", "mended") else "")
         out().print(Text.assemble((when, "dim"), "  ", (f"{each.event:<8}", style), f" {mask(each.text)}"))

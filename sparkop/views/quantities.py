@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 _BARS = "▁▂▃▄▅▆▇█"
+
+
+def moment(at: float) -> str:
+    """Seconds since 1970 in the reader's own time."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:

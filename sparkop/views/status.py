@@ -18,7 +18,7 @@ from sparkop.resources.compare import counted, human_bytes, precise_seconds
 from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
-from sparkop.views.quantities import sparkline
+from sparkop.views.quantities import moment, sparkline
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
 OPEN = "no key: whoever reaches this port may use the model. `api.key: generate` in the spec makes one"
@@ -65,15 +65,10 @@ def watch_lines(status: Status) -> list[Text]:
         )
     gone = watch.gave_up
     if gone is not None:
-        lines.append(Text.assemble((f"watch gave up at {_moment(gone.at)}: ", "bold red"), gone.why))
-        lines += [Text(f"  {_moment(each.at)} group {each.epoch}: {each.why}") for each in gone.tried]
+        lines.append(Text.assemble((f"watch gave up at {moment(gone.at)}: ", "bold red"), gone.why))
+        lines += [Text(f"  {moment(each.at)} group {each.epoch}: {each.why}") for each in gone.tried]
         lines += [Text(f"  it ended with: {gone.failure}")] if gone.failure else []
     return lines
-
-
-def _moment(at: float) -> str:
-    """The reader's own time."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _headline(status: Status) -> Text:

@@ -141,8 +141,8 @@ def test_another_key_restarts_nothing() -> None:
     assert [entry["what"] for entry in entries(cluster, "fault")] == ["rank/all@spark-1"]
 
 
-def test_the_budget_pauses_grow_and_end() -> None:
-    """Four restarts with pauses of 2, 5 and 15 minutes; then it stands still for ever, and says why."""
+def given_up() -> tuple[Cluster, Watching]:
+    """A group whose rank 1 dies at every start, after forty minutes."""
     cluster = serving()
     watching = Watching(cluster)
     watching.ticks(3)
@@ -150,6 +150,21 @@ def test_the_budget_pauses_grow_and_end() -> None:
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 1)
     watching.minutes(40)
+    return cluster, watching
+
+
+def bad_cable(cluster: Cluster, watching: Watching) -> None:
+    """A night in which a node goes away and comes back all the time."""
+    for _ in range(110):
+        cluster.node("spark-2").answer = Answer.SILENT
+        watching.ticks(3)
+        cluster.node("spark-2").answer = Answer.WHOLE
+        watching.ticks(3)
+
+
+def test_the_budget_pauses_grow_and_end() -> None:
+    """Four restarts with pauses of 2, 5 and 15 minutes; then it stands still for ever, and says why."""
+    cluster, watching = given_up()
     starts = [entry for entry in entries(cluster, "start") if entry["by"] == "watch"]
     pauses = [after["at"] - before["at"] for before, after in pairwise(starts)]
     assert len(starts) == 4
@@ -425,33 +440,19 @@ def test_the_story_is_bounded() -> None:
     cluster = serving()
     watching = Watching(cluster)
     watching.ticks(3)
-    for _ in range(110):
-        cluster.node("spark-2").answer = Answer.SILENT
-        watching.ticks(3)
-        cluster.node("spark-2").answer = Answer.WHOLE
-        watching.ticks(3)
+    bad_cable(cluster, watching)
     assert len(entries(cluster)) == 200
     assert all(len(json.dumps(entry)) < 1500 for entry in entries(cluster))
 
 
 def test_a_night_of_a_bad_cable_gives_no_restart_back() -> None:
     """Hundreds of faults that come and go push neither the count of restarts nor the group's number out."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
-    cluster.manner = "die on start of rank 1"
-    node, container = cluster.rank(1)
-    node.exit(container.spec.name, 1)
-    watching.minutes(40)
+    cluster, watching = given_up()
     cluster.manner = "serve"
     before = cluster.observe(canary=False).history
     assert len(before.restarts) == 4
     cluster.started.clear()
-    for _ in range(110):
-        cluster.node("spark-2").answer = Answer.SILENT
-        watching.ticks(3)
-        cluster.node("spark-2").answer = Answer.WHOLE
-        watching.ticks(3)
+    bad_cable(cluster, watching)
     assert len(entries(cluster)) == 200
     assert cluster.started == [], "it had given up"
     after = cluster.observe(canary=False).history

@@ -53,32 +53,22 @@ def _wedge(target: Target) -> str:
     return "health stays green and no token comes"
 
 
-def _degenerate(target: Target) -> str:
-    _tell_head(target, "degenerate")
-    return "every answer is token 0"
-
-
-def _prefill(target: Target) -> str:
-    _tell_head(target, "prefill")
-    return "no token comes, but the counter of prompt tokens moves"
-
-
-def _not_ready(target: Target) -> str:
-    _tell_head(target, "loading")
-    return "requests are answered with 503"
-
-
-def _server_error(target: Target) -> str:
-    _tell_head(target, "broken")
-    return "requests are answered with 500"
-
-
 def _tell_head(target: Target, word: str) -> None:
     """Only rank 0 has the API: elsewhere nothing would happen. Raises LabError there."""
     ranks = {container["Config"]["Labels"].get("sparkop.rank") for container in containers(target, "rank")}
     if "0" not in ranks:
         raise LabError(f"{target.host.name} does not run rank 0, which makes the tokens")
     _tell(target, word)
+
+
+def _of_head(name: str, what: str, word: str, told: str) -> Fault:
+    """A fault of the API's rank that goes on while a control file is there."""
+
+    def play(target: Target) -> str:
+        _tell_head(target, word)
+        return told
+
+    return Fault(name, what, play, lambda target: _unsay(target, word))
 
 
 def _slow(target: Target) -> str:
@@ -107,29 +97,29 @@ FAULTS = (
         _wedge,
         lambda target: _unsay(target, "wedge"),
     ),
-    Fault(
+    _of_head(
         "degenerate",
         "Let every answer be token 0; on the host of rank 0 (stand-in engine).",
-        _degenerate,
-        lambda target: _unsay(target, "degenerate"),
+        "degenerate",
+        "every answer is token 0",
     ),
-    Fault(
+    _of_head(
         "long-prefill",
         "Let no token come while the counter of prompt tokens moves; on the host of rank 0 (stand-in).",
-        _prefill,
-        lambda target: _unsay(target, "prefill"),
+        "prefill",
+        "no token comes, but the counter of prompt tokens moves",
     ),
-    Fault(
+    _of_head(
         "not-ready",
         "Let requests be answered with 503; on the host of rank 0 (stand-in engine).",
-        _not_ready,
-        lambda target: _unsay(target, "loading"),
+        "loading",
+        "requests are answered with 503",
     ),
-    Fault(
+    _of_head(
         "server-error",
         "Let requests be answered with 500; on the host of rank 0 (stand-in engine).",
-        _server_error,
-        lambda target: _unsay(target, "broken"),
+        "broken",
+        "requests are answered with 500",
     ),
     Fault(
         "slow-start",

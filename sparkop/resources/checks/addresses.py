@@ -22,10 +22,7 @@ from sparkop.resources.checks.model import (
     warn,
 )
 from sparkop.resources.checks.topology import devices_of, interface_named, ipv4_of
-from sparkop.resources.checks.usable import give_address, keep, move_address
-
-STANDARD = 1500
-"""MTU that an interface has without any setting."""
+from sparkop.resources.checks.usable import STANDARD, give_address, keep, move_address
 
 
 def _override(look: Look) -> Iterator[Finding]:

@@ -116,10 +116,9 @@ def _mend_half(look: Look, device: Device) -> str:
 
 
 def _link(look: Look) -> Iterator[Finding]:
-    node = look.desired.nodes.get(look.name)
-    if node is None or node.facts is None or node.facts.fabric is None:
+    if look.fabric is None:
         return
-    name = node.facts.fabric.interface
+    name = look.fabric.interface
     interface = interface_named(look.document, name)
     if interface is not None and interface.carrier is not False and interface.operstate != "down":
         yield ok(f"{name} is {interface.operstate}")

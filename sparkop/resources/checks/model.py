@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Network
 
+from sparkop.engines.base import FabricFacts
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
 from sparkop.resources.base import Difference
@@ -134,10 +135,15 @@ class Look:
         return self.name == self.desired.head
 
     @property
+    def fabric(self) -> FabricFacts | None:
+        """What the node's rank is told of the fabric, as far as it is known."""
+        node = self.desired.nodes.get(self.name)
+        return node.facts.fabric if node and node.facts else None
+
+    @property
     def address(self) -> str | None:
         """Where the node's rank is on the fabric, as far as it is known."""
-        node = self.desired.nodes.get(self.name)
-        return node.facts.fabric.address if node and node.facts and node.facts.fabric else None
+        return self.fabric.address if self.fabric else None
 
     @property
     def clustered(self) -> bool:

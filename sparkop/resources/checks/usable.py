@@ -1,4 +1,4 @@
-"""Addresses that a fabric interface could be given: for remedies that can be typed as they are. Pure."""
+"""Addresses and MTU that a fabric interface could be given: remedies that can be typed as they are. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from sparkop.resources.checks.model import Look
 
 FIRST, MANY = IPv4Network("10.0.22.0/24"), 250
 """The recipes' subnet; further rails take the ones after it."""
+STANDARD = 1500
+"""MTU that an interface has without any setting."""
 
 
 def give_address(look: Look, interface: str, *, nth: int = 0) -> str:

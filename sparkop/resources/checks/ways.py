@@ -17,11 +17,10 @@ from sparkop.resources.checks.model import (
     unknown,
     warn,
 )
-from sparkop.resources.checks.usable import keep
+from sparkop.resources.checks.usable import STANDARD, keep
 
 JUMBO = 9000
 """MTU that the peers' figures were reached with."""
-STANDARD = 1500
 SMALL = 84
 """Bytes of an ordinary ping."""
 
