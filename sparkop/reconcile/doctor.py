@@ -26,6 +26,7 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.suggest import nearest
 
 LOGIN = "ssh.batch"
+"""The one check that speaks of nodes which were not read."""
 SETTLE = 1.5
 """Seconds before the second reading when the first found the fabric wrong."""
 TIMEOUT = 60.0
@@ -155,11 +156,11 @@ def examine_nodes(
     }
     desired = desire(spec, engine_of(spec), documents, outside)
     report = _report(desired, documents, checks, names, earlier=first.documents, windows=first.windows)
-    silent = {**first.failed, **second.failed}
-    failed = {name: silent[name] for name in names if name in silent}
+    unread = {**first.failed, **second.failed}
+    failed = {name: unread[name] for name in names if name in unread}
     return replace(
         report,
-        results=(*(_silent(name, error) for name, error in failed.items()), *report.results),
+        results=(*(silent(name, error) for name, error in failed.items()), *report.results),
         unreachable={name: _reason(error) for name, error in failed.items()},
         seconds=time.monotonic() - began,
     )
@@ -289,7 +290,8 @@ def _read_all(
     return _Read(in_order, read.windows, read.failed)
 
 
-def _silent(name: str, error: SparkopError) -> Result:
+def silent(name: str, error: SparkopError) -> Result:
+    """What is told of a node that was not read: its login is unknown, for this reason."""
     found = unknown(_reason(error), error.remedy or f"ssh {name} true tells more", error=True)
     return Result(name, LOGIN, State.UNKNOWN, (found,))
 

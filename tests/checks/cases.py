@@ -13,6 +13,7 @@
     earlier: {spark-2: {...}}               # what a first reading had otherwise
     read: {spark-1: [10.0, 10.2]}           # between which moments of the controller
     hub: listed | denied | away             # default: not asked
+    away: {spark-2: {message: "...", cause: "...", remedy: "..."}}    # nothing was read: why, in ssh's words
 
 ``out.yaml``: node -> what the check says, one line each: ``ok: evidence`` or ``state: text; do: remedy``.
 A node that the check does not apply to is left out.
@@ -35,8 +36,9 @@ from ruamel.yaml import YAML
 from sparkop.engines.render import engine_of
 from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.document import parse_document
+from sparkop.reconcile.doctor import LOGIN, silent
 from sparkop.resources.checks import CHECKS
-from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings
+from sparkop.resources.checks.model import Check, Finding, Look, Nodes, findings
 from sparkop.resources.desired import desire
 from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.weights_files import Checkpoint, wanted_files
@@ -48,7 +50,7 @@ FOLDER = ROOT / "tests/data/checks"
 BASE = FOLDER / "base.json"
 SPEC = "specs/deepseek-v4.1-flash.yaml"
 ABSENT = ".absent"
-KEYS = {"about", "spec", "set", "change", "earlier", "read", "hub"}
+KEYS = {"about", "spec", "set", "change", "earlier", "read", "hub", "away"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class Case:
 
     def found(self) -> dict[str, list[Finding]]:
         spec = spec_of(self.question.get("spec", SPEC), tuple(self.question.get("set", ())))
+        away = self.question.get("away", {})
         documents = read(spec, self.question.get("change", {}))
+        documents = {name: document for name, document in documents.items() if name not in away}
         earlier = read(spec, self.question["earlier"]) if "earlier" in self.question else {}
         outside = {"weights": _checkpoint(spec, self.question["hub"])} if "hub" in self.question else {}
         desired = desire(spec, engine_of(spec), documents, outside)
@@ -83,6 +87,9 @@ class Case:
             Look(desired, node, nodes, earlier, windows) for node in spec.nodes if node.name in documents
         ]
         answers = {look.name: findings(self.check, look) for look in looks}
+        if self.check.id == LOGIN:
+            unread = {name: UnreachableError(**why) for name, why in away.items()}
+            answers |= {name: list(silent(name, error).findings) for name, error in unread.items()}
         return {name: made for name, made in answers.items() if made}
 
 
@@ -167,12 +174,6 @@ def cases() -> Iterator[Case]:
         question = YAML(typ="safe").load(file.read_text(encoding="utf-8")) or {}
         assert not set(question) - KEYS, f"{file}: unknown keys {set(question) - KEYS}"
         yield Case(file.parent, by_id[file.parent.parent.name], question)
-
-
-def worst(case: Case) -> State:
-    """The worst that the case's check says anywhere."""
-    states = [found.state for made in case.found().values() for found in made]
-    return max(states, key=list(State).index, default=State.OK)
 
 
 def main() -> None:
