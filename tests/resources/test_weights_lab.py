@@ -84,7 +84,7 @@ def served() -> int:
 
 
 def wait_until_written(lab: Lab, host: str, count: int) -> None:
-    """Until so many bytes of the weights lie on the host. The hub's record tells a request at its end only."""
+    """Until so many bytes of the weights lie on the host: the hub's record tells a request at its end."""
     deadline = time.monotonic() + 60
     while _written(lab, host) < count:
         assert time.monotonic() < deadline
