@@ -53,6 +53,9 @@ GIB = 1 << 30
 DEFAULT_MEMORY_BYTES = 4 * GIB
 DEFAULT_DISK_BYTES = 24 * GIB
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a user, or a system that goes down, ends this program."""
+
 Say = Callable[[str], None]
 
 
@@ -201,19 +204,20 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the pool knows its threads: one that is just being started is joined by nobody, and
-    would go on making files of a lab that is being removed."""
+    """Signals that end this program wait until the pool knows its threads: one that is just being started is
+    joined by nobody, and would go on making files of a lab that is being removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    before = {number: signal.signal(number, lambda got, _frame: came.append(got)) for number in ENDING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for each in came:
+        signal.raise_signal(each)  # now to the one whom it was for
 
 
 def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:

@@ -395,15 +395,16 @@ class TestDown:
             down(name)
         assert leftovers(name) == []
 
-    def test_up_interrupted_cleans_up_itself(self) -> None:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_up_interrupted_cleans_up_itself(self, number: signal.Signals, code: int) -> None:
         name = f"interrupted-{os.getpid()}"
         command = [sys.executable, "-m", "sparkop", "lab", "up", "--name", name, "--engines", "none"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             process.stderr.readline()  # network, registry and hub
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             process.communicate(timeout=30)
-        assert process.returncode == 130
+        assert process.returncode == code
         assert leftovers(name) == []
 
 
