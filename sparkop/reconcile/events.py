@@ -8,7 +8,8 @@ from typing import Any
 
 from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
 from sparkop.reconcile.observe import Reading
-from sparkop.resources.compare import human_bytes, human_seconds
+from sparkop.resources import intent, trip
+from sparkop.resources.compare import human_seconds
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,14 @@ class Happened:
 
 
 def happened(reading: Reading) -> tuple[Happened, ...]:
-    """Everything that is remembered, oldest first."""
-    head = reading.desired.head
-    found = [_of_entry(entry) for entry in entries_in(reading.observed.documents[head])]
-    for node, trip in reading.history.trips.items():
-        text = f"the memory guard stopped the ranks at {human_bytes(trip.available)} available"
-        found.append(Happened(trip.at, "trip", text, node))
-    intent = reading.history.intent
-    if intent.stopped:
-        found.append(Happened(intent.at, "stop", f"stopped by {intent.by}; watch leaves it alone"))
-    return tuple(sorted(found, key=lambda each: each.at))
+    """Everything that is remembered, oldest first: the history, and what files tell that still count."""
+    history, entries = reading.history, entries_in(reading.observed.documents[reading.desired.head])
+    lasting = [trip.entry_of(each) for each in history.trips.values()]
+    if history.intent.stopped:
+        lasting.append({**intent.entry_of(history.intent), "lasts": True})
+    known = {each["id"] for each in lasting}
+    past = [entry for entry in entries if entry.get("id") not in known]
+    return tuple(sorted(map(_of_entry, [*past, *lasting]), key=lambda each: each.at))
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Happened:
@@ -64,6 +63,9 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         return f"{_place(entry)}: that is over"
     if event == FAILED:
         return f"watch could not mend it: {entry.get('text') or 'no reason known'}"
+    if event == intent.STOP:
+        now = "; watch leaves it alone" if entry.get("lasts") else ""
+        return f"stopped by {entry.get('by') or 'someone'}{now}"
     if event == DAMAGED:
         kept = f"; it is kept as {entry['kept']}" if entry.get("kept") else ""
         return f"the history before this was damaged{kept}"

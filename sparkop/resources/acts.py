@@ -31,6 +31,12 @@ def record(context: Context, node: str, entry: Mapping[str, Json]) -> None:
     context.host(node).act("history.append", {"entry": dict(entry)}, context.fence(node))
 
 
+def keep_in_story(context: Context, entry: Mapping[str, Json]) -> None:
+    """Append what a file tells that is removed now; a head that may not be written to forgets it."""
+    if context.desired.head in context.fences:
+        record(context, context.desired.head, entry)
+
+
 def mend_history(context: Context, node: str) -> None:
     """Keep a damaged history aside and begin it anew, with an entry that says so."""
     context.host(node).act("history.append", {"entry": None}, context.fence(node))

@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
-from sparkop.resources.acts import remove_file
+from sparkop.resources.acts import keep_in_story, remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Intent, Observed
@@ -22,6 +22,8 @@ from sparkop.spec.nodes import NodeSpec
 
 KIND = "intent"
 FILE = "intent.json"
+STOP = "stop"
+"""The event in the history."""
 
 
 class HumanIntent:
@@ -59,10 +61,17 @@ class HumanIntent:
         mark = None
         if operation.action is Action.RECORD:
             mark = Intent(True, str(operation.parameters["by"]), float(operation.parameters["at"]))
+        else:
+            keep_in_story(context, entry_of(intent_in(context.observed.documents[operation.node])))
         document = None if mark is None else {"stopped": mark.stopped, "by": mark.by, "at": mark.at}
         context.host(operation.node).act(
             "intent.write", {"document": document}, context.fence(operation.node)
         )
+
+
+def entry_of(mark: Intent) -> dict[str, Json]:
+    """A stop as the history keeps it: the same on every node that has its mark."""
+    return {"id": f"{STOP}-{mark.at:.0f}", "event": STOP, "by": mark.by, "at": mark.at}
 
 
 def intent_in(document: Document) -> Intent:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
-from sparkop.resources.acts import remove_file
+from sparkop.resources.acts import keep_in_story, remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, whole
 from sparkop.resources.desired import Desired
@@ -89,6 +89,9 @@ class GuardTrip:
         if survivor is not None:
             context.host(operation.node).containers.kill(str(survivor), context.fence(operation.node))
             return
+        trip = trip_in(operation.node, context.observed.documents[operation.node])
+        if trip is not None:
+            keep_in_story(context, entry_of(trip))
         folder = context.desired.nodes[operation.node].state
         aside = bool(operation.parameters.get("damaged"))
         remove_file(context, operation.node, f"{folder}/{FILE}", aside=aside)
@@ -158,6 +161,18 @@ def _survivors(desired: Desired, observed: Observed) -> list[Operation]:
         for container, stamp in ours(observed.documents[node], desired.spec.name, ROLE_RANK)
         if container.running
     ]
+
+
+def entry_of(trip: Trip) -> dict[str, Json]:
+    """A trip as the history keeps it."""
+    text = f"the memory guard stopped the ranks at {human_bytes(trip.available)} available"
+    return {
+        "id": f"{KIND}-{trip.node}-{trip.at:.0f}",
+        "event": KIND,
+        "node": trip.node,
+        "text": text,
+        "at": trip.at,
+    }
 
 
 def trip_in(node: str, document: Document) -> Trip | None:
