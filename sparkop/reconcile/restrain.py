@@ -51,7 +51,7 @@ def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
         return _held(plan, "destroyed, or never applied: left alone until sparkop apply")
     if asked.told_at and now - asked.told_at > FRESH:
         return _held(plan, "the readings are too old to act on")
-    starts = any(_starts_group(operation) for operation in plan.operations)
+    starts = any(starts_group(operation) for operation in plan.operations)
     if not starts:
         return _without_idle_wait(plan, history)
     return _budgeted(plan, history, asked, now)
@@ -81,7 +81,7 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
 
 def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
     """Restarts of the numbers that the plan would launch: a changed spec begins anew."""
-    generation = next((o.parameters.get("generation") for o in plan.operations if _starts_group(o)), None)
+    generation = next((o.parameters.get("generation") for o in plan.operations if starts_group(o)), None)
     return tuple(each for each in history.restarts if each.generation == generation)
 
 
@@ -115,7 +115,8 @@ def _without_idle_wait(plan: Plan, history: History) -> Plan:
     return replace(plan, operations=kept)
 
 
-def _starts_group(operation: Operation) -> bool:
+def starts_group(operation: Operation) -> bool:
+    """It is one of those that the budget of restarts is about."""
     return operation.action is Action.START and operation.resource.partition("/")[0] in GROUP
 
 

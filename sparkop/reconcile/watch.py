@@ -25,6 +25,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.reconcile.restrain import Asked, By, restrain
+from sparkop.reconcile.watch_backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch_say import Say, Teller, why_of
 from sparkop.reconcile.watch_story import Fault, entries_due, faults_of, life_due
@@ -38,29 +39,24 @@ from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec
 
-MOST_IN_A_ROW = 4
-"""Ticks that may act one after the other at once; more of them come at growing pauses."""
-LONGEST_PAUSE = 300.0
 OTHER_STILL = 10.0
 """Seconds for which another writer's lease must stand still before it is contended for."""
 JITTER = 0.1
 SETTLE = 0.5
-"""Seconds between a wake and the look: events of one fault come together."""
+"""Seconds between a wake and the look: events of one fault come together. They double, up to a period, while
+events lead to nothing."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What one look led to. ``acted``: something was executed. ``trouble``: why it did not succeed."""
+    """What one look led to. ``acted``: something was executed. ``trouble``: why it did not succeed.
+    ``further``: some of it was done, and none failed, so that more may be due."""
 
     reading: Reading
     plan: Plan
     acted: bool = False
+    further: bool = False
     trouble: SparkopError | None = None
-
-    @property
-    def quiet(self) -> bool:
-        """There was nothing that watch may do."""
-        return not self.acted and self.trouble is None and not self.plan.operations
 
 
 class Watch:
@@ -96,21 +92,24 @@ class Watch:
         self.teller = Teller(say)
         self._before: dict[str, Fault] | None = None
         self._other: tuple[dict[str, Any], float] | None = None
-        self._in_a_row = 0
         self._signed_at: float | None = None
+        self.backoff = Backoff(first=(1 - JITTER) * self.rhythm.period)
+        self.wake = threading.Event()
+        self._settle = SETTLE
         self._changed: Callable[[], bool] = lambda: False
 
     # Forever
 
     def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
         """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True)."""
-        wake = threading.Event()
         self._changed = changed
-        with Triggers(self.spec, self.hosts, wake):
+        with Triggers(self.spec, self.hosts, self.wake):
             while not self.stop.is_set():
                 tick = self.tick()
                 self.sign(tick.reading)
-                if self._wait(self.pause(tick), wake, changed, deaf=tick.trouble is not None):
+                if tick.acted:
+                    self._settle = SETTLE
+                if self._wait(self.pause(tick)):
                     return True
         return False
 
@@ -128,30 +127,25 @@ class Watch:
             tell_watching(self.spec, self.hosts[self.spec.head.name], self.holder, over=True)
 
     def pause(self, tick: Tick) -> float:
-        """Seconds until the next tick: none after a step that succeeded; growing ones while nothing holds."""
-        self._in_a_row = 0 if tick.quiet else self._in_a_row + 1
-        if tick.quiet:
-            return self.rhythm.period * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-        if tick.acted and tick.trouble is None and self._in_a_row <= MOST_IN_A_ROW:
-            return 0.0
-        return min(LONGEST_PAUSE, self.rhythm.period * 2.0 ** max(0, self._in_a_row - 1))
+        """Seconds until the next tick: none while one step leads to the next."""
+        return 0.0 if tick.further else self.rhythm.period * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
-    def _wait(
-        self, seconds: float, wake: threading.Event, changed: Callable[[], bool], *, deaf: bool
-    ) -> bool:
-        until = self.clock.monotonic() + seconds
+    def _wait(self, seconds: float) -> bool:
+        """Until the time is over or something has happened; True when the spec has changed."""
+        until, woken = self.clock.monotonic() + seconds, False
         while not self.stop.is_set():
-            if changed():
+            if self._changed():
                 return True
-            left = until - self.clock.monotonic()
-            if left <= 0:
+            now = self.clock.monotonic()
+            if now >= until:
                 break
-            if deaf:
-                self.stop.wait(min(1.0, left))
-            elif wake.wait(min(1.0, left)):
-                self.stop.wait(SETTLE)
-                break
-        wake.clear()
+            if woken:
+                self.stop.wait(min(1.0, until - now))
+            elif self.wake.wait(min(1.0, until - now)):
+                woken = True
+                until = min(until, self.clock.monotonic() + self._settle)
+        self._settle = min(2 * self._settle, self.rhythm.period) if woken else SETTLE
+        self.wake.clear()
         return False
 
     # Once
@@ -175,14 +169,17 @@ class Watch:
             return self.act(reading, plan, due)
         except SparkopError as error:
             self._before = before
+            tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
+            self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
             self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
             return Tick(reading, plan, trouble=error)
 
     def plan_of(self, reading: Reading) -> Plan:
-        """Pure."""
+        """Pure: what has to be done, and what of it may be done now."""
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
-        return restrain(plan, reading.history, replace(self.asked, told_at=reading.observed.at), now)
+        plan = restrain(plan, reading.history, replace(self.asked, told_at=reading.observed.at), now)
+        return self.backoff.spare(plan, reading.observed, self.clock.monotonic())
 
     def act(self, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
         """Take the lease, look again, write down what is due, and execute: first what prepares."""
@@ -209,6 +206,7 @@ class Watch:
             self.say("acting", operations=len(part.operations), why=why_of(part))
             self.keep_plan(context, part)
             outcome = carry_out_in(context, part, held, self.resources)
+            self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
             return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
     def keep_plan(self, context: Context, plan: Plan) -> None:
@@ -246,7 +244,7 @@ class Watch:
             self.say("serving", epoch=epoch)
         error = outcome.error
         if error is None or isinstance(error, WaitInterruptedError):
-            return tick
+            return replace(tick, further=bool(outcome.done))
         if not isinstance(error, SparkopError):
             raise error
         self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
@@ -273,8 +271,10 @@ class Watch:
         if document is None:
             return []
         at = self.clock.time()
-        told = entries_due(entries_in(document), self._before, faults, at)
-        return told + life_due(self.eye.life, reading.history, self.clock.monotonic(), at)
+        now = self.clock.monotonic()
+        due = entries_due(entries_in(document), self._before, faults, at)
+        due += life_due(self.eye.life, reading.history, now, at)
+        return [] if self.backoff.waits(entries_wanted(due), now) else due
 
     def write(self, context: Context, entries: list[dict[str, Any]]) -> None:
         """Append to the history on the head; a head that can't take it does not stop the healing."""

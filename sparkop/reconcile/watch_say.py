@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
 from typing import Any, Protocol
 
 from sparkop.reconcile.observe import Reading
@@ -35,11 +36,10 @@ class Teller:
         warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
         for name, text in warnings.items():
             self.state(name, text, event="note", text=text)
-        for text in plan.held:
-            self.state("held", _steady(text), event="held", text=text)
-        if not plan.held:
-            self.told.pop("held", None)
-        self._forget(faults, warnings)
+        held = {f"held {_steady(text)}": text for text in plan.held}
+        for name, text in held.items():
+            self.state(name, "told", event="held", text=text)
+        self._forget(faults, {*warnings, *held})
         if plan.operations:
             why = why_of(plan)
             self.state("plan", why, event="planned", operations=len(plan.operations), why=why)
@@ -48,15 +48,15 @@ class Teller:
             nodes = len(reading.observed.documents)
             self.say("looked", nodes=nodes, of=len(reading.desired.spec.nodes), converged=plan.converged)
 
-    def _forget(self, faults: Mapping[str, Fault], warnings: Mapping[str, str]) -> None:
-        for name in [n for n in self.told if n.startswith(("fault ", "warning "))]:
+    def _forget(self, faults: Mapping[str, Fault], texts: Container[str]) -> None:
+        for name in [n for n in self.told if n.startswith(("fault ", "warning ", "held "))]:
             kind, _, what = name.partition(" ")
-            if name in warnings or (kind == "fault" and what in faults):
+            if name in texts or (kind == "fault" and what in faults):
                 continue
             text = self.told.pop(name)
             if kind == "fault":
                 self.say("mended", what=what)
-            else:
+            elif kind == "warning":
                 self.say("note-over", text=text)
 
     def state(self, name: str, value: str, *, event: str = "", **fields: Any) -> None:
@@ -88,5 +88,5 @@ def why_of(plan: Plan) -> str:
 
 
 def _steady(text: str) -> str:
-    """Without its figures: a pause that gets shorter is told once."""
-    return "".join(letter for letter in text if not letter.isdigit())
+    """Without its times: a pause that gets shorter is told once."""
+    return re.sub(r"[\d.]+ (s|min|h)\b", "", text)

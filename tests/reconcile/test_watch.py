@@ -29,7 +29,7 @@ def test_at_rest_a_hundred_ticks_write_nothing() -> None:
     cluster = serving()
     before = len(cluster.world.writes)
     watching = Watching(cluster)
-    assert all(tick.quiet for tick in watching.ticks(100))
+    assert not any(tick.acted for tick in watching.ticks(100))
     assert len(cluster.world.writes) == before
     assert watching.names() == ["group", "looked"]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
+
+import pytest
 
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.watch import Tick, Watch
@@ -21,12 +25,37 @@ class AtOnce:
         return self._answer
 
 
+Story = Iterable[tuple[float, Callable[[], None]]]
+"""What happens, and after how many seconds."""
+
+
+class Signal(threading.Event):
+    """Waiting for it lets simulated time pass, and happen what is due."""
+
+    def __init__(self, cluster: Cluster, story: list[tuple[float, Callable[[], None]]]) -> None:
+        super().__init__()
+        self._clock, self._story = cluster.clock, story
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        until = self._clock.now + timeout
+        while not self.is_set() and self._clock.now < until:
+            due = self._story[0][0] if self._story else until
+            self._clock.now = max(self._clock.now, min(due, until))
+            while self._story and self._story[0][0] <= self._clock.now:
+                self._story.pop(0)[1]()
+        return self.is_set()
+
+
 class Watching:
-    """``said`` holds every structured event as (name, fields)."""
+    """``said`` holds every structured event as (name, fields); ``acts`` when it began to act, ``looks`` when
+    it looked."""
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
         self.cluster = cluster
         self.said: list[tuple[str, dict[str, Any]]] = []
+        self.acts: list[float] = []
+        self.looks: list[float] = []
         options = {"asked": Asked(By.WATCH), "begin": AtOnce, "steps_aside": True, **options}
         self.watch = Watch(
             cluster.spec, cluster.hosts(), self._say, clock=cluster.clock, resources=SIMULATED, **options
@@ -34,6 +63,8 @@ class Watching:
 
     def _say(self, event: str, **fields: Any) -> None:
         self.said.append((event, fields))
+        if event == "acting":
+            self.acts.append(self.cluster.clock.now)
 
     def ticks(self, count: int) -> list[Tick]:
         """Tick, and let the pause of each tick pass."""
@@ -45,6 +76,24 @@ class Watching:
         while self.cluster.clock.now < until:
             ticks.append(self._tick())
         return ticks
+
+    def run(self, minutes: float, story: Story = ()) -> None:
+        """The loop itself for so long, with what happens meanwhile; ``event`` is one of Docker's."""
+        began, watch = self.cluster.clock.now, self.watch
+        happen = sorted(((began + at, what) for at, what in story), key=lambda each: each[0])
+        watch.stop, watch.wake = Signal(self.cluster, happen), Signal(self.cluster, happen)
+        happen.append((began + 60 * minutes, watch.stop.set))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sparkop.reconcile.watch.Triggers", lambda *_: nullcontext())
+            patch.setattr(watch, "tick", lambda tick=watch.tick: self._look_at(tick))
+            watch.run()
+
+    def _look_at(self, tick: Callable[[], Tick]) -> Tick:
+        self.looks.append(self.cluster.clock.now)
+        return tick()
+
+    def event(self) -> None:
+        self.watch.wake.set()
 
     def _tick(self) -> Tick:
         tick = self.watch.tick()
