@@ -18,11 +18,12 @@ from sparkop.reconcile.speeds import slow, speeds_in
 from sparkop.reconcile.watch_gpu import Gpus
 from sparkop.reconcile.watch_pace import Pace, judged, measure
 from sparkop.reconcile.watch_story import Fault, low_memory
-from sparkop.resources.base import Clock, Resource
+from sparkop.resources.base import Clock, Context, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.endpoint import question_of, read_key
 from sparkop.resources.group import found_ranks
 from sparkop.resources.liveness import Counters, Life, Seen, Verdict, judge
+from sparkop.resources.operations import Operation
 from sparkop.resources.threads import Later
 from sparkop.serving.canary import AGAIN, EndpointState, Serving, ask_once, read_metrics, sum_of
 from sparkop.spec.models import ClusterSpec
@@ -40,7 +41,7 @@ class Rhythm:
     metrics: float = 5.0
     """The longest that /metrics may take."""
     outside: float = 900.0
-    """For which the hub's list is believed without asking again."""
+    """For which a hub's list that was read is believed without asking again."""
     quick: float = 1.0
     """A look waits so long for a generation: a healthy one answers within it."""
 
@@ -207,7 +208,8 @@ def _ask(desired: Desired, head: ReadableHost, part: float, monotonic: Callable[
 
 
 class _Remembering:
-    """A resource that reads what lies outside the nodes once in a while, not at every look."""
+    """A resource that reads what lies outside the nodes once in a while, not at every look: what could not be
+    read, or was changed by the watch itself, is read again."""
 
     def __init__(self, resource: Resource, clock: Clock, seconds: float) -> None:
         self._resource = resource
@@ -216,13 +218,18 @@ class _Remembering:
         self._known: tuple[float, Any] | None = None
         self.kind = resource.kind
         self.diff = resource.diff
-        self.perform = resource.perform
 
     def prepare(self, spec: ClusterSpec) -> Any:
         now = self._clock.monotonic()
-        if self._known is None or now - self._known[0] >= self._seconds:
-            self._known = (now, self._resource.prepare(spec))
-        return self._known[1]
+        if self._known is not None and now - self._known[0] < self._seconds:
+            return self._known[1]
+        outside = self._resource.prepare(spec)
+        self._known = None if getattr(outside, "problem", "") else (now, outside)
+        return outside
+
+    def perform(self, operation: Operation, context: Context) -> None:
+        self._known = None
+        self._resource.perform(operation, context)
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Any]:
         return self._resource.request(spec, node, outside)

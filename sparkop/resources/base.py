@@ -131,8 +131,8 @@ class Resource(Protocol):
     def prepare(self, spec: ClusterSpec) -> Any:
         """Read what lies outside the nodes; kept as ``Desired.outside[kind]``. None: nothing to read.
 
-        Does not raise for a service that is away: what it could not read is part of what it returns, and
-        ``diff`` tells it.
+        Does not raise for a service that is away: why it could not be read is the ``problem`` of what it
+        returns (text; absent or empty when all is well), and ``diff`` tells it.
         """
         ...
 

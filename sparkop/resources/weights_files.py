@@ -25,6 +25,11 @@ class Checkpoint:
     """Why the hub's list is not known."""
 
     @property
+    def problem(self) -> str:
+        """The same in words; empty when it is known."""
+        return self.error.message if self.error else ""
+
+    @property
     def revision(self) -> str | None:
         """The commit; None when it is not known."""
         return self.repository.commit if self.repository else None

@@ -56,9 +56,9 @@ class Watching:
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.acts: list[float] = []
         self.looks: list[float] = []
-        options = {"asked": Asked(By.WATCH), "begin": AtOnce, "steps_aside": True, **options}
+        usual = {"asked": Asked(By.WATCH), "begin": AtOnce, "steps_aside": True, "resources": SIMULATED}
         self.watch = Watch(
-            cluster.spec, cluster.hosts(), self._say, clock=cluster.clock, resources=SIMULATED, **options
+            cluster.spec, cluster.hosts(), self._say, clock=cluster.clock, **{**usual, **options}
         )
 
     def _say(self, event: str, **fields: Any) -> None:
