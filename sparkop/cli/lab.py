@@ -108,11 +108,12 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
 @click.argument("service", required=False)
 def logs(name: str | None, lines: int, host: str | None, service: str | None) -> None:
     """Show logs of HOST's services (console, sshd, dockerd, figures); without HOST, the lab's own."""
-    from sparkop.lab.layout import LabPaths
+    from sparkop.lab.lab import Lab
     from sparkop.lab.report import tails
 
-    paths = LabPaths.of(name)
-    click.echo(tails(paths.host(host).logs if host else paths.logs, service, lines), nl=False)
+    found = Lab.find(name)
+    paths = found.host(host).paths if host else found.paths
+    click.echo(tails(paths.logs, service, lines), nl=False)
 
 
 @lab.command(context_settings=_COMMAND_FOLLOWS)

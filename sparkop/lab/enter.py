@@ -19,6 +19,7 @@ from sparkop.lab.layout import (
     INSIDE_VARIABLE,
     MAX_HOSTS,
     LabError,
+    LabNameError,
     LabPaths,
     host_addresses,
     host_names,
@@ -64,10 +65,13 @@ def lab_of(names: Collection[str], addresses: Collection[str]) -> str | None:
 def join(lab: str) -> None:
     """Bring the calling thread, and the threads and processes that it starts from now on, inside the lab.
 
-    Threads that run already stay where they are. Raises LabError when the lab is not up, or this is not root
-    or may not enter namespaces.
+    Threads that run already stay where they are. Raises UnreachableError when the lab is not up, and LabError
+    when this is not root or may not enter namespaces.
     """
-    running = present(lab)
+    try:
+        running = present(lab)
+    except LabNameError as error:  # the user has named a spec, and its nodes are away
+        raise UnreachableError(error.message, remedy=error.remedy) from None
     folders = _ssh_folders()
     try:
         target = os.open(f"/proc/{running.pid}/ns/net", os.O_RDONLY)
@@ -86,7 +90,7 @@ def join(lab: str) -> None:
 
 
 def enter(lab: str, argv: Sequence[str]) -> NoReturn:
-    """Become ``argv`` inside the lab. Raises LabError when the lab is not up or this is not root."""
+    """Become ``argv`` inside the lab. Raises LabNameError when the lab is not up."""
     command = command_inside(lab, argv)
     os.execvpe(command[0], command, environment(lab))
 

@@ -83,7 +83,7 @@ class Host:
     def boot(self, lab_pid: int, shares: Sequence[str]) -> None:
         """Power on; returns when process 1 starts sshd and Docker. ``shares``: folders shown read-only."""
         if self.pid is not None:
-            raise LabError(f"{self.name} is on")
+            raise LabError(f"{self.name} is on", remedy=f"sparkop lab break power-cut {self.name}")
         self.pid_file.unlink(missing_ok=True)
         network.detach(lab_pid, self.name)
         self.groups.create(self.name, self.memory_bytes)

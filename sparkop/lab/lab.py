@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -34,6 +35,7 @@ from sparkop.lab.layout import (
     LabPaths,
     host_index,
     host_names,
+    not_up,
 )
 from sparkop.lab.lock import locked
 from sparkop.lab.present import mark
@@ -55,6 +57,9 @@ DEFAULT_DISK_BYTES = 24 * GIB
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, or a system that goes down, ends this program."""
+
+ASKED_SECONDS = 3.0
+"""Patience with programs inside after each of two SIGTERMs."""
 
 Say = Callable[[str], None]
 
@@ -82,14 +87,21 @@ class Lab:
     groups: Cgroups
 
     @classmethod
-    def load(cls, name: str | None = None) -> Lab:
-        """The lab of that name (SPARKOP_LAB, else "default"). Raises LabError when it is not up."""
+    def find(cls, name: str | None = None) -> Lab:
+        """The lab of that name (SPARKOP_LAB, else "default"), crashed or not. Raises LabNameError."""
         if os.geteuid() != 0:
             raise LabError("the lab needs root", remedy="use sudo")
         paths = LabPaths.of(name)
         lab = _read(paths)
-        if lab is None or lab.pid is None:
-            raise LabError(f"lab {paths.name!r} is not up", remedy="sparkop lab up")
+        if lab is None:
+            raise not_up(paths.name)
+        return lab
+
+    @classmethod
+    def load(cls, name: str | None = None) -> Lab:
+        """The lab of that name, running. Raises LabNameError when it is not up."""
+        lab = cls.find(name)
+        lab.running()
         return lab
 
     @property
@@ -102,8 +114,9 @@ class Lab:
         return recall(self.paths.pids / "lab")
 
     def running(self) -> int:
+        """Process 1 of the lab. Raises LabNameError when it is not up."""
         if (pid := self.pid) is None:
-            raise LabError(f"lab {self.name!r} is not up", remedy="sparkop lab up")
+            raise not_up(self.name)
         return pid
 
     @property
@@ -285,6 +298,8 @@ def _clear(paths: LabPaths, say: Say) -> bool:
     lab = _read(paths)
     groups = lab.groups if lab else cgroups.find(paths.cgroup)
     found = paths.root.exists() or groups is not None
+    if lab:
+        _ask_programs(lab)
     if groups:
         _end_processes(groups, lab)
         _wait_loops(paths)
@@ -294,6 +309,25 @@ def _clear(paths: LabPaths, say: Say) -> bool:
     if found:
         say("everything of the lab is gone")
     return found
+
+
+def _ask_programs(lab: Lab) -> None:
+    """Programs that run inside get SIGTERM while there still are hosts, so that a sparkop says its words and
+    gives its lease back; at the second one it leaves at once."""
+    for _ in range(2):
+        end = time.monotonic() + ASKED_SECONDS
+        kill(_programs(lab), signal.SIGTERM)
+        while _programs(lab) and time.monotonic() < end:
+            time.sleep(0.02)
+
+
+def _programs(lab: Lab) -> list[int]:
+    """What runs inside as the controller: no part of the lab, and not this program or its parents."""
+    found = with_environment(f"{INSIDE_VARIABLE}={lab.inside}")
+    if pid := lab.pid:
+        with contextlib.suppress(OSError):  # it may be ending by itself
+            found += in_network(network_of(pid))  # those that went in by themselves
+    return sorted({*found}.difference(lab.groups.processes()))
 
 
 def _end_processes(groups: Cgroups, lab: Lab | None) -> None:
@@ -354,12 +388,15 @@ def parse_size(text: str) -> int:
     """Bytes of "4g", "512m" or a plain number. Raises ValueError."""
     units = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
     number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
-    return int(float(number) * unit)
+    size = float(number) * unit
+    if not 0 <= size < math.inf:
+        raise ValueError(f"{text!r} is no size")
+    return int(size)
 
 
 def engine_shares(paths: Sequence[str]) -> tuple[str, ...]:
-    """Absolute, existing folders to show to the hosts. Raises LabError for one that is not there."""
+    """Absolute, existing folders to show to the hosts. Raises LabNameError for one that is not there."""
     for path in paths:
         if not Path(path).is_dir():
-            raise LabError(f"{path}: no such folder to share with the hosts")
+            raise LabNameError(f"{path}: no such folder to share with the hosts")
     return tuple(str(Path(path).absolute()) for path in paths)

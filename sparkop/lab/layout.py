@@ -35,11 +35,18 @@ _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 class LabError(SparkopError):
     """Something of the lab could not be done."""
 
+    exit_code = ExitCode.FAILED
+
 
 class LabNameError(LabError):
-    """There is no lab or host of that name, and can't be."""
+    """The command names a lab, a host or something of them that is not there."""
 
     exit_code = ExitCode.USAGE
+
+
+def not_up(lab: str) -> LabNameError:
+    """To be raised where a lab is named that does not run."""
+    return LabNameError(f"lab {lab!r} is not up", remedy=f"sparkop lab up; {LAB_VARIABLE} names another lab")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 
-from sparkop.lab.layout import LabError, LabPaths
+from sparkop.lab.layout import LabError, LabPaths, not_up
 from sparkop.lab.processes import recall
 
 
@@ -25,7 +25,7 @@ class Present:
 
 
 def present(name: str | None = None) -> Present:
-    """The lab of that name (SPARKOP_LAB, else "default"). Raises LabError when it is not up."""
+    """The lab of that name (SPARKOP_LAB, else "default"). Raises LabNameError when it is not up."""
     if os.geteuid() != 0:
         raise LabError("the lab needs root", remedy="run the same command with sudo")
     paths = LabPaths.of(name)
@@ -35,7 +35,7 @@ def present(name: str | None = None) -> Present:
         token = ""
     pid = recall(paths.pids / "lab")
     if pid is None or not token:
-        raise LabError(f"lab {paths.name!r} is not up", remedy="sparkop lab up")
+        raise not_up(paths.name)
     return Present(paths, pid, token)
 
 

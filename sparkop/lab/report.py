@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sparkop.lab.host import Host, docker_answers, listening
 from sparkop.lab.lab import Lab
-from sparkop.lab.layout import MANAGEMENT, LabError
+from sparkop.lab.layout import MANAGEMENT, LabNameError
 
 Row = dict[str, object]
 
@@ -57,14 +57,13 @@ def _gib(amount: object) -> str:
 
 
 def tails(folder: Path, service: str | None, lines: int) -> str:
-    """The last lines of each log in a folder, or of one service. Raises LabError when there is none."""
-    files = sorted(folder.glob(f"{service or '*'}.log"))
-    if not files:
-        known = ", ".join(sorted(file.stem for file in folder.glob("*.log"))) or "none"
-        raise LabError(f"no log {service or ''} in {folder}", remedy=f"logs there are: {known}")
+    """The last lines of each log in a folder, or of one service. Raises LabNameError when there is none."""
+    logs = {file.stem: file for file in sorted(folder.glob("*.log"))}
+    if service and service not in logs:
+        raise LabNameError(f"no log {service!r} in {folder}", remedy=f"logs there are: {', '.join(logs)}")
     text = []
-    for file in files:
+    for name in [service] if service else logs:
         if not service:
-            text.append(f"== {file.stem} ==\n")
-        text.append("".join(file.read_text(errors="replace").splitlines(keepends=True)[-lines:]))
+            text.append(f"== {name} ==\n")
+        text.append("".join(logs[name].read_text(errors="replace").splitlines(keepends=True)[-lines:]))
     return "".join(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparkop.lab import hub
+from sparkop.lab.enter import command_inside, environment
 from sparkop.lab.lab import Lab, LabConfig, down, up
 from sparkop.lab.layout import LAB_VARIABLE, LabError, LabPaths
 from sparkop.lab.processes import start_time
@@ -351,7 +352,28 @@ class TestDown:
             with subprocess.Popen(command) as process:
                 until(lambda: Path(f"/proc/{process.pid}/comm").read_text().strip() == "sleep")
                 down(lab.name)
-                assert process.wait(5) == -signal.SIGKILL
+                assert process.wait(5) == -signal.SIGTERM
+            assert leftovers(lab.name) == []
+
+    @pytest.mark.parametrize(("patience", "code"), [(1, 143), (2, 143), (3, -signal.SIGKILL)])
+    def test_programs_inside_are_asked_twice_while_hosts_are_there(self, patience: int, code: int) -> None:
+        """An apply was killed without a word; one that leaves needs the hosts to give its lease back."""
+        program = (
+            "import signal, socket, sys\nasked = []\n"
+            "def ask(*_):\n    asked.append(1)\n    socket.create_connection(('10.77.0.11', 22), 5)\n"
+            f"    print('there', flush=True)\n    if len(asked) == {patience}: sys.exit(143)\n"
+            "signal.signal(signal.SIGTERM, ask)\nprint('ready', flush=True)\nwhile True: signal.pause()"
+        )
+        with temporary_lab(LabConfig(hosts=1)) as lab:
+            command = command_inside(lab.name, [sys.executable, "-c", program])
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, env=environment(lab.name)
+            ) as asked:
+                assert asked.stdout is not None
+                assert asked.stdout.readline() == "ready\n"
+                down(lab.name)
+                assert asked.wait(5) == code
+                assert asked.stdout.read().split() == ["there"] * min(patience, 2)
             assert leftovers(lab.name) == []
 
     def test_files_gone_but_processes_there(self) -> None:
@@ -425,11 +447,17 @@ class TestWords:
         [
             (["up", "--hosts", "5"], 64, "1<=x<=4"),
             (["up", "--name", "../x"], 64, "lab name"),
-            (["shell", "--name", "nowhere", "spark-1"], 1, "sparkop lab up"),
+            (["shell", "--name", "nowhere", "spark-1"], 64, "sparkop lab up"),
             (["break", "cabel", "spark-1"], 64, "did you mean cable?"),
             (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
+            (["break", "cable", "spark-3"], 64, "it has spark-1, spark-2"),
+            (["break", "disk-full", "spark-1", "--amount", "much"], 64, "use 512m"),
+            (["break", "clock-skew", "spark-1", "--amount", "1h"], 64, "no number of seconds"),
+            (["break", "kill-rank", "spark-1"], 6, "no running container of a rank"),
+            (["boot", "spark-1"], 6, "is on"),
+            (["logs", "spark-3"], 64, "it has spark-1, spark-2"),
             (["shell", "spark-2", "--", "sh", "-c", "echo $(uname -n) $PWD >&2; exit 7"], 7, "spark-2 /root"),
-            (["logs", "spark-1", "nothing"], 1, "logs there are"),
+            (["logs", "spark-1", "nothing"], 64, "logs there are"),
         ],
     )
     def test_mistakes_have_codes_and_a_way_on(self, lab: Lab, words: list[str], code: int, said: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkop.errors import UsageError
 from sparkop.lab.host import Host
-from sparkop.lab.lab import Lab
+from sparkop.lab.lab import Lab, parse_size
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,23 @@ class Target:
     """Folder of the weights on the host; None: found from a rank's container."""
     amount: str | None = None
     """Size or seconds, where a fault has one."""
+
+    def size(self, otherwise: int) -> int:
+        """``amount`` in bytes. Raises UsageError for what is no size."""
+        try:
+            return parse_size(self.amount) if self.amount else otherwise
+        except ValueError:
+            raise UsageError(f"--amount {self.amount}: no size", remedy="use 512m, 4g or bytes") from None
+
+    def seconds(self, otherwise: float) -> float:
+        """``amount`` in seconds. Raises UsageError for what is no number."""
+        try:
+            seconds = float(self.amount) if self.amount else otherwise
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise UsageError(f"--amount {self.amount}: no number of seconds")
+        return seconds
 
 
 @dataclass(frozen=True)

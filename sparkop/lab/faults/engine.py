@@ -13,7 +13,7 @@ from sparkop.lab.layout import LabError
 from sparkop.lab.processes import wait_for
 
 SECONDS = 15.0
-SLOW_START_SECONDS = "60"
+SLOW_START_SECONDS = 60
 
 
 def _tell(target: Target, word: str, value: str = "") -> list[str]:
@@ -72,7 +72,7 @@ def _of_head(name: str, what: str, word: str, told: str) -> Fault:
 
 
 def _slow(target: Target) -> str:
-    seconds = target.amount or SLOW_START_SECONDS
+    seconds = f"{target.seconds(SLOW_START_SECONDS):g}"
     folder = target.host.paths.knobs / "standin"
     folder.mkdir(exist_ok=True)
     (folder / "start-slowly").write_text(seconds)

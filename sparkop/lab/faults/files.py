@@ -9,7 +9,6 @@ from pathlib import Path
 
 from sparkop.lab.faults.base import Fault, Target
 from sparkop.lab.faults.containers import containers
-from sparkop.lab.lab import parse_size
 from sparkop.lab.layout import LabError
 from sparkop.lab.processes import wait_for
 
@@ -121,7 +120,7 @@ def _shell(target: Target, script: str, *files: str) -> None:
 
 
 def _fill(target: Target) -> str:
-    leaves = parse_size(target.amount) if target.amount else FULL_LEAVES_BYTES
+    leaves = target.size(FULL_LEAVES_BYTES)
     script = (
         f"mkdir -p {KEEP}; rm -f {KEEP}/fill; free=$(df --output=avail -B1 / | tail -n 1); "
         f"[ $free -le {leaves} ] || fallocate -l $((free - {leaves})) {KEEP}/fill; "
@@ -163,7 +162,7 @@ LIVELY = 30.0
 
 def _press(target: Target) -> str:
     """Use the memory; where a guard has to answer, come back when it has."""
-    leaves = parse_size(target.amount) if target.amount else PRESSURE_LEAVES_BYTES
+    leaves = target.size(PRESSURE_LEAVES_BYTES)
     _relieve(target)
     root = Path(f"/proc/{target.host.running()}/root")
     asked = guards_asked(root / "root/.sparkop", leaves, time.time())

@@ -92,7 +92,7 @@ exec /usr/bin/python3 "$@"
 
 
 def _skew(target: Target) -> str:
-    ahead = float(target.amount) if target.amount else SKEW
+    ahead = target.seconds(SKEW)
     program = Path(f"/proc/{target.host.running()}/root{PYTHON}")
     program.write_text(_AHEAD.format(ahead=ahead))
     program.chmod(0o755)

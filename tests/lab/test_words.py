@@ -1,0 +1,70 @@
+"""What `sparkop lab ...` says when a user names what is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+
+from sparkop import cli
+from sparkop.cli.lab import lab
+from sparkop.errors import UnreachableError
+from sparkop.lab import layout
+from sparkop.lab.enter import join
+
+WORDS = {"fault": "cable", "host": "spark-1", "command": "true", "service": "sshd"}
+NEED_A_LAB = sorted(set(lab.commands) - {"up", "down"})
+
+
+@pytest.fixture(autouse=True)
+def _no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(layout.STATE_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(layout.LAB_VARIABLE, raising=False)
+    monkeypatch.delenv(layout.INSIDE_VARIABLE, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def _arguments(command: str) -> list[str]:
+    return [
+        WORDS[str(each.name)] for each in lab.commands[command].params if isinstance(each, click.Argument)
+    ]
+
+
+@pytest.mark.parametrize("command", NEED_A_LAB)
+def test_every_command_without_a_lab_is_a_users_mistake(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["lab", command, *_arguments(command)]) == 64
+    told = capsys.readouterr().err
+    assert "lab 'default' is not up" in told
+    assert "do: sparkop lab up" in told
+
+
+@pytest.mark.parametrize("command", NEED_A_LAB)
+def test_every_command_asks_for_root(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.run(["lab", command, *_arguments(command)]) == 6
+    assert "sudo" in capsys.readouterr().err
+
+
+def test_down_without_a_lab_is_content(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["lab", "down"]) == 0
+    assert "nothing was up" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["inf", "nan", "-1g", "4 gigabytes", "g"])
+def test_what_is_no_size_is_told(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["lab", "up", "--memory", size]) == 64
+    assert "use 4g or 512m" in capsys.readouterr().err
+
+
+def test_nodes_of_a_lab_that_has_crashed_are_unreachable(tmp_path: Path) -> None:
+    """A command that names a spec has not named a lab: its nodes are away."""
+    (tmp_path / "default").mkdir()
+    (tmp_path / "default" / "lab.json").write_text('{"token": "0123"}')
+    with pytest.raises(UnreachableError, match="not up"):
+        join("default")
