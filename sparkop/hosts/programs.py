@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+from sparkop.hosts.obstacle import obstacle
 
 PYTHON_OPTIONS = ("-I", "-S")
 """Isolated, and without site-packages: the node's programs use the standard library only."""
@@ -150,6 +151,14 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
             node=node,
             cause=message,
             remedy="Wait until it has ended; `sparkop lease show` says who it is.",
+        )
+    found = obstacle(message) if kind == "os" else None
+    if found is not None:
+        raise BlockedError(
+            f"{found.path} is {found.observed}, it should be {found.desired}",
+            node=node,
+            cause="something else has made it; sparkop moves nothing away that is not its own",
+            remedy=found.remedy(node),
         )
     if kind in ("docker", "os"):
         remedy = next((told for word, told in _REMEDIES if word in message), None) if kind == "os" else None

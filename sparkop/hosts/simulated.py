@@ -158,10 +158,13 @@ class SimulatedHost:
         except lease.LeaseError as error:
             raise_act_error({"error": {"kind": "lease", "message": str(error)}}, node=self.name)
         if after is not None and after != before:
-            self.node.files[path] = (json.dumps(after, sort_keys=True).encode() + b"\n", 0o600)
+            self._put(path, json.dumps(after, sort_keys=True).encode() + b"\n", 0o600)
         return {"lease": after or {}}
 
     def _put(self, path: str, content: bytes, mode: int) -> bool:
+        misplaced = self.node.misplaced(path)
+        if misplaced:
+            raise_act_error({"error": {"kind": "os", "message": misplaced}}, node=self.name)
         if self.node.files.get(path) == (content, mode):
             return False
         self.node.files[path] = (content, mode)
@@ -211,7 +214,7 @@ class SimulatedHost:
         key = self.node.files.get(path, (b"", 0))[0].decode().strip()
         made = not key
         key = key or self._key_known(arguments, state) or secrets.token_hex(32)
-        self.node.files[path] = (key.encode() + b"\n", 0o600)
+        self._put(path, key.encode() + b"\n", 0o600)
         handed, config = False, arguments.get("config")
         if config:
             content = config["template"].replace("{key}", key).encode()
@@ -245,8 +248,9 @@ class SimulatedHost:
         if not new and not damaged:
             return {"changed": False}
         kept = act.newest([*entries, *new], arguments.get("limit", 200))
-        self.node.files[path] = (json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
-        return {"changed": True}
+        return {
+            "changed": self._put(path, json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
+        }
 
     def _directory_prune(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         folder = self.node.path(arguments["path"], state) + "/"

@@ -53,7 +53,7 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
     if request.get("contents"):
         found = {path: node.files.get(node.path(path, state)) for path in request["contents"]}
         sections["contents"] = {p: b64encode(f[0]).decode() if f else None for p, f in found.items()}
-    errors = dict(node.errors)
+    errors = {**_misplaced(node, request), **node.errors}
     if not node.docker_up:
         errors["docker"] = "ConnectionRefusedError: Connection refused"
     only = request.get("sections")
@@ -63,6 +63,16 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
         if item and isinstance(sections.get(section), dict):
             sections[section].pop(item, None)
     return {"version": VERSION, "nonce": nonce, **sections, "errors": errors}
+
+
+def _misplaced(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, str]:
+    """Folders where files are asked for."""
+    state = request.get("state")
+    asked = [(key, path) for key in ("files", "contents") for path in request.get(key) or ()]
+    inside = [path for path in node.folders if state and posixpath.dirname(path) == node.path(state)]
+    asked += [("state", posixpath.basename(path)) for path in inside if path.endswith(".json")]
+    found = {f"{key}:{path}": node.path(path, state) for key, path in asked}
+    return {key: str(node.misplaced(path)) for key, path in found.items() if path in node.folders}
 
 
 def _machine(node: SimulatedNode) -> dict[str, Any]:

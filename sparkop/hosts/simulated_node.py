@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from sparkop.errors import UnreachableError
@@ -165,6 +166,13 @@ class SimulatedNode:
     def document_of(self, path: str) -> Any:
         """A JSON file; None when it is absent."""
         return json.loads(self.files[path][0]) if path in self.files else None
+
+    def misplaced(self, path: str) -> str | None:
+        """What the programs of a real node say of a path that can't be a file there; None where it can."""
+        if path in self.folders:
+            return f"IsADirectoryError: Is a directory: {path}"
+        above = next((str(p) for p in PurePosixPath(path).parents if str(p) in self.files), None)
+        return f"NotADirectoryError: Not a directory: {above}" if above else None
 
     # Events of the world
 

@@ -14,6 +14,7 @@ folder tells the next observation whom it follows and which process that is::
 from __future__ import annotations
 
 import calendar
+import errno
 import json
 import os
 import signal
@@ -60,6 +61,8 @@ def start(
         return {"changed": True, "unreadable": str(error)}
     path = os.path.join(folder, file)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    if os.path.isdir(path):  # the follower itself has nobody to tell it to
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     tty = bool((container.get("Config") or {}).get("Tty"))
 
     def work() -> None:

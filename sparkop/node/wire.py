@@ -35,10 +35,20 @@ def write_answer(stream: BinaryIO, nonce: str, answer: dict[str, Any]) -> None:
     stream.flush()
 
 
+def in_the_way(path: str) -> str:
+    """The first thing on a path, from its end, that is there: where a folder is wanted, the file instead."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def describe(error: BaseException) -> str:
-    """An error in one line."""
+    """An error in one line; of a rename the path that it was to have."""
     if isinstance(error, OSError) and error.strerror:
-        text = error.strerror + (": %s" % error.filename if error.filename else "")
+        path = error.filename2 or error.filename
+        if isinstance(error, (NotADirectoryError, FileExistsError)) and isinstance(path, str):
+            path = in_the_way(path)
+        text = error.strerror + (": %s" % path if path else "")
     else:
         text = str(error)
     return "%s: %s" % (type(error).__name__, text)

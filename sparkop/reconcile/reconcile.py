@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from sparkop.hosts.obstacle import obstacle
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.resources.base import Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Operation
+from sparkop.resources.operations import Blocker, Cause, Operation, Unknown
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 
 
@@ -24,15 +25,29 @@ def reconcile(
 
     ``now``: seconds since 1970.
     """
-    found = {resource.kind: resource.diff(desired, observed, history) for resource in resources}
+    found = {resource.kind: _known(resource.diff(desired, observed, history)) for resource in resources}
     operations = _permitted(found, observed)
     operations = _ordered([*_with_needs(operations)])
     return Plan(
         operations=tuple(operations),
         unknown=(*observed.unknown.values(), *(u for d in found.values() for u in d.unknown)),
-        blockers=tuple(b for d in found.values() for b in d.blockers),
+        blockers=tuple(dict.fromkeys(b for d in found.values() for b in d.blockers)),
         warnings=tuple(w for d in found.values() for w in d.warnings),
     )
+
+
+def _known(difference: Difference) -> Difference:
+    """A folder in place of a file is no silence: what it hides is not unknown, it is a human's to mend."""
+    unknown: list[Unknown] = []
+    blockers: list[Blocker] = []
+    for each in difference.unknown:
+        found = obstacle(each.reason)
+        if found is None or each.resource is None:
+            unknown.append(each)
+        else:
+            cause = Cause(found.path, found.observed, found.desired)
+            blockers.append(Blocker(each.node, each.resource, cause, found.remedy(each.node)))
+    return replace(difference, unknown=tuple(unknown), blockers=(*difference.blockers, *blockers))
 
 
 def kind_of(resource: str) -> str:

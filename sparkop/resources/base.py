@@ -95,7 +95,7 @@ class Context:
             raise BlockedError(
                 "nothing may be written here, and another node needs it",
                 node=node,
-                cause="its disk is full, or its state folder is another cluster's",
+                cause="its disk is full, or its state folder is another cluster's or can't be used",
                 remedy="sparkop diff says what is wrong with it",
             )
         return fence

@@ -20,6 +20,7 @@ from sparkop.errors import BlockedError, LeaseHeldError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Host
 from sparkop.hosts.connect import Target, connect
 from sparkop.hosts.document import Document, parse_document
+from sparkop.hosts.obstacle import obstacle
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, World
 from sparkop.hosts.streams import Stream
@@ -177,6 +178,39 @@ class TestWriting:
         assert _put(node, "deep/er/a.txt", b"two", mode=0o600) == {"changed": True}
         assert node.host.act("file.remove", {"path": "deep/er/a.txt"}, node.fence) == {"changed": True}
         assert node.host.act("file.remove", {"path": "deep/er/a.txt"}, node.fence) == {"changed": False}
+
+    @pytest.mark.parametrize(
+        ("action", "arguments", "name"),
+        [
+            ("file.write", {"path": "x.json", "content": ""}, "x.json"),
+            ("file.write", {"path": "x.json", "content": "", "aside": True}, "x.json"),
+            ("key.ensure", {"path": "api_key", "config": {"path": "e", "template": "{key}"}}, "api_key"),
+            ("intent.write", {"document": {"stopped": True}}, "intent.json"),
+            ("history.append", {"entry": {"id": "e"}}, "history.json"),
+        ],
+    )
+    def test_a_folder_in_place_of_a_file_is_named_and_stays(
+        self, node: Node, action: str, arguments: dict[str, Any], name: str
+    ) -> None:
+        node.take()
+        place = f"{node.fence.directory}/{name}"
+        node.host.act("directory.ensure", {"path": place}, node.fence)
+        with pytest.raises(BlockedError, match=f"/{name} is a folder, it should be a file") as told:
+            node.host.act(action, arguments, node.fence)
+        assert told.value.node == node.host.name
+        assert f"/{name}.aside" in (told.value.remedy or "")
+        asked = node.look(files=[name]).errors
+        assert obstacle(asked[f"files:{name}"]) is not None
+        if name.endswith(".json"):
+            assert obstacle(asked[f"state:{name}"]) is not None
+
+    def test_a_file_on_the_way_to_a_path_is_named(self, node: Node) -> None:
+        node.take()
+        _put(node, "plans", b"a file")
+        for path in ("plans/P.json", "plans/deep/er/P.json"):
+            with pytest.raises(BlockedError, match=r"/plans is a file, it should be a folder") as told:
+                _put(node, path, b"{}")
+            assert "/plans.aside" in (told.value.remedy or "")
 
     def test_the_key_is_made_once_and_never_answered(self, node: Node) -> None:
         node.take()

@@ -165,6 +165,15 @@ def test_lines_are_kept_for_the_owner_only_until_the_container_ends(docker: Dock
     assert b"secret" not in text(state)
 
 
+def test_a_folder_in_place_of_the_log_is_told_at_the_start(docker: Docker, state: Path) -> None:
+    """A follower that can't write has nobody to say so to: it was started again at every apply."""
+    (state / "logs" / "rank-0.log").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError) as told:
+        start(docker, state.parent)
+    assert wire.describe(told.value) == f"IsADirectoryError: Is a directory: {state}/logs/rank-0.log"
+    assert not follow.read(str(state))
+
+
 def test_a_second_start_finds_the_first(docker: Docker, state: Path) -> None:
     start(docker, state.parent)
     first = pid(state)

@@ -132,6 +132,17 @@ def test_one_kill_costs_at_most_the_bound_per_stream(node: Node, hub: Hub, trans
     assert (node.weights / "a.bin").read_bytes() == DATA
 
 
+@pytest.mark.parametrize("name", ["transfer.json", "transfer/job.json", "transfer/lock"])
+def test_a_folder_in_place_of_what_a_job_tells_by_is_told_at_its_start(
+    node: Node, hub: Hub, name: str
+) -> None:
+    """The job itself could not say so."""
+    program = Program(node)
+    (node.state / name).mkdir()
+    answer = program("start", node.job(hub.job_files("c.json"), hub))
+    assert answer["error"]["message"] == f"{node.state}/{name} is a folder, it should be a file"
+
+
 def test_it_outlives_its_starter_is_found_again_and_can_be_cancelled(
     node: Node, hub: Hub, transfer: Program
 ) -> None:

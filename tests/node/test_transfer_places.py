@@ -70,6 +70,29 @@ def test_a_shard_that_its_parts_do_not_make_is_told_as_that(node: Node, hub: Hub
     assert not (node.weights / "model-5.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    "path", ["state/ledger/weights.json", "state/ledger/weights.json.lock", "weights/config.json"]
+)
+def test_a_folder_in_place_of_a_file_is_told(node: Node, hub: Hub, path: str) -> None:
+    place = node.folder / path
+    place.mkdir(parents=True)
+    status = node.run(node.job(hub.job_files("config.json"), hub))
+    assert (status["phase"], status["error"]["kind"]) == ("failed", "place")
+    assert status["error"]["message"] == f"{place} is a folder, it should be a file"
+    assert status["error"]["remedy"] == f"on the node: mv {place} {place}.aside"
+
+
+@pytest.mark.parametrize("path", ["state/ledger", "weights", "weights/deep"])
+def test_a_file_in_place_of_a_folder_is_told(node: Node, hub: Hub, path: str) -> None:
+    place = node.folder / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(b"")
+    file = {**hub.job_files("config.json")[0], "path": "deep/er/config.json"}
+    status = node.run(node.job([file], hub))
+    assert (status["phase"], status["error"]["kind"]) == ("failed", "place")
+    assert status["error"]["message"] == f"{place} is a file, it should be a folder"
+
+
 def put_parts(node: Node) -> None:
     node.weights.mkdir(parents=True, exist_ok=True)
     for name, data in PARTS.items():

@@ -64,7 +64,26 @@ def as_transfer_error(error: OSError) -> TransferError:
             "place", "the disk does not give or take bytes (%s)" % error,
             "look at dmesg on the node: the disk may be failing",
         )  # fmt: skip
+    if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST):
+        path = str(error.filename2 or error.filename)
+        return no_folder(path) if error.errno != errno.EISDIR else no_file(path)
     return TransferError("place", str(error), "see that the user of this node may write there")
+
+
+def no_file(path: str) -> TransferError:
+    """A folder lies where a file belongs."""
+    return TransferError("place", "%s is a folder, it should be a file" % path, _aside(path))
+
+
+def no_folder(path: str) -> TransferError:
+    """A file lies where a folder belongs, on the way to ``path``."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return TransferError("place", "%s is a file, it should be a folder" % path, _aside(path))
+
+
+def _aside(path: str) -> str:
+    return "on the node: mv %s %s.aside" % (path, path)
 
 
 def read_only(path: str) -> TransferError:

@@ -63,7 +63,6 @@ class Ledger:
     def __init__(self, state: str, folder: str = "ledger") -> None:
         self._path = os.path.join(state, folder, "weights.json")
         self._mutex = threading.Lock()
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
 
     def entry(self, path: str) -> Optional[Mapping[str, Any]]:
         """What was verified at this place, if its stat is still the same."""
@@ -94,6 +93,7 @@ class Ledger:
 
     @contextmanager
     def _change(self) -> Iterator[Dict[str, Any]]:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         with self._mutex, open(self._path + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             files = self.snapshot()

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import IO, Any, Callable, Dict, Optional, Tuple
 
-from .files import TransferError, as_transfer_error, parse_file, parse_job, status_file
+from .files import TransferError, as_transfer_error, no_file, parse_file, parse_job, status_file
 from .hashing import release_file
 from .ledger import read_json, write_whole
 
@@ -71,6 +71,8 @@ def _start(state: str, request: Json) -> Json:
         return {"started": False, "id": read_json(os.path.join(state, status_file(job.kind))).get("id")}
     if job.kind != "image":
         write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
+    if os.path.isdir(os.path.join(state, status_file(job.kind))):
+        raise no_file(os.path.join(state, status_file(job.kind)))
     Status(state, job).write()  # else the end of the last run is taken for that of this one
 
     def work() -> None:

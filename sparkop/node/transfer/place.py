@@ -8,7 +8,7 @@ import stat
 from typing import Iterable, List, Mapping, Optional
 
 from .blocks import Staging, is_locked
-from .files import File, Piece, TransferError, read_only
+from .files import File, Piece, TransferError, no_file, no_folder, read_only
 from .ledger import sync_folder, write_whole
 
 _LEFTOVER = re.compile(r"\.sparkop-[0-9a-f]{20}\.(partial|blocks|copy)")
@@ -79,8 +79,8 @@ class Place:
         for folder in sorted(folders):
             try:
                 os.makedirs(folder, exist_ok=True)
-            except FileExistsError:
-                raise TransferError("place", "%s is no folder" % folder, "move it away") from None
+            except (FileExistsError, NotADirectoryError):
+                raise no_folder(folder) from None
             except PermissionError as error:
                 raise _owned(error.filename or folder) from None
             if os.statvfs(folder).f_flag & os.ST_RDONLY:
@@ -89,9 +89,7 @@ class Place:
                 raise _owned(folder)
         for file in files:
             if os.path.isdir(self.target(file)):
-                raise TransferError(
-                    "place", "%s is a folder, it should be a file" % self.target(file), "move it away"
-                )
+                raise no_file(self.target(file))
 
     def show(self, file: File) -> None:
         """Hub layout: the link by which engines find the blob."""

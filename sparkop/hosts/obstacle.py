@@ -1,0 +1,35 @@
+"""What stands in the way on a node: a folder where a file belongs, or a file where a folder does.
+
+It was read, so it is not unknown; sparkop has not made it, so sparkop does not move it away.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+_SAID = re.compile(r"(IsADirectory|NotADirectory|FileExists)Error: [^:]+: (/.+)")
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """``path`` is ``observed`` and should be ``desired``."""
+
+    path: str
+    observed: str
+    desired: str
+
+    def remedy(self, node: str) -> str:
+        """What a human has to do."""
+        path = shlex.quote(self.path)
+        return f"on {node}: mv {path} {path}.aside, then the same command again"
+
+
+def obstacle(said: str) -> Obstacle | None:
+    """What an error of a node's program (``node/wire.py``: ``describe``) says of such a thing."""
+    found = _SAID.search(said)
+    if found is None:
+        return None
+    kinds = ("a folder", "a file") if found[1] == "IsADirectory" else ("a file", "a folder")
+    return Obstacle(found[2], *kinds)

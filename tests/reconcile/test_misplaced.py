@@ -1,0 +1,85 @@
+"""A folder where sparkop writes a file, or a file where its folder belongs: told with path and command, and
+mended by nobody but a human. Taken for unknown, apply ended with 4 each time and never said why."""
+
+from __future__ import annotations
+
+import posixpath
+
+import pytest
+
+from sparkop.errors import BlockedError, ExitCode
+from tests.reconcile.simulation import Cluster
+
+STATE = "/home/spark/.sparkop/test"
+ENGINE = {"exl3": {"plan": "P.json"}}
+
+
+def serving() -> Cluster:
+    cluster = Cluster.make(engine=ENGINE)
+    cluster.apply()
+    return cluster
+
+
+def written() -> list[tuple[str, str]]:
+    """Node and path of every file that an apply leaves in the state folders. The status of a transfer is the
+    transfer program's own (tests/node)."""
+    return [
+        (name, path)
+        for name, node in serving().world.nodes.items()
+        for path in sorted(node.files)
+        if path.startswith(STATE) and not path.endswith("/image.json")
+    ]
+
+
+WRITTEN = written()
+
+
+def refused(cluster: Cluster) -> BlockedError:
+    with pytest.raises(BlockedError) as told:
+        cluster.apply()
+    assert told.value.exit_code == ExitCode.FAILED
+    return told.value
+
+
+@pytest.mark.parametrize(("name", "path"), WRITTEN)
+def test_a_folder_in_place_of_any_file_is_told_and_stays(name: str, path: str) -> None:
+    cluster = serving()
+    node, ran = cluster.node(name), list(cluster.started)
+    del node.files[path]
+    node.folders[path] = 0o755
+    assert not cluster.plan().unknown, "it was read"
+    if posixpath.basename(path) == "lease.json":  # nothing is written while nothing differs
+        node.containers.clear()
+    error = refused(cluster)
+    assert error.node == name
+    assert path in error.message
+    assert "a folder" in error.message
+    assert error.remedy is not None
+    assert f"on {name}: mv {path} {path}.aside" in error.remedy
+    assert cluster.started == ran, "nothing is restarted around it"
+    assert path in node.folders
+
+    del node.folders[path]
+    cluster.apply()
+    assert not cluster.plan().operations, "what the human was told to do is enough"
+
+
+@pytest.mark.parametrize("name", ["spark-1", "spark-2"])
+def test_a_file_in_place_of_a_folder_is_told(name: str) -> None:
+    cluster = serving()
+    node = cluster.node(name)
+    del node.files[f"{STATE}/plans/P.json"]
+    node.files[f"{STATE}/plans"] = (b"", 0o644)
+    error = refused(cluster)
+    assert error.node == name
+    assert f"{STATE}/plans is a file, it should be a folder" in error.message
+    assert f"mv {STATE}/plans {STATE}/plans.aside" in (error.remedy or "")
+    del node.files[f"{STATE}/plans"]
+    cluster.apply()
+
+
+def test_a_stop_is_told_too() -> None:
+    cluster = serving()
+    cluster.node("spark-1").folders[f"{STATE}/intent.json"] = 0o755
+    with pytest.raises(BlockedError, match=r"intent\.json is a folder"):
+        cluster.stop()
