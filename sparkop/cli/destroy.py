@@ -27,7 +27,7 @@ def command(
     weights: str | None,
     output: str,
 ) -> int:
-    """Remove what sparkop made: ranks, guards, images it pulled, state folders with key and history.
+    """Remove what sparkop made: ranks, guards, images it pulled or built, state folders with key and history.
 
     Exit codes: 0 removed, 4 a node did not answer (run it again for it), 5 another sparkop writes,
     6 something can't be removed.

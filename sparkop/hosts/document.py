@@ -300,6 +300,8 @@ class Docker:
     default_runtime: str | None = None
     containers: tuple[Container, ...] = ()
     images: Mapping[str, Image | None] = field(default_factory=dict)
+    unnamed: tuple[Image, ...] = ()
+    """With the label that ``unnamed`` asks for: without a name any more, and used by no container."""
 
 
 @dataclass(frozen=True, kw_only=True)

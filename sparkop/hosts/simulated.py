@@ -303,7 +303,13 @@ class SimulatedHost:
         return {"changed": changed}
 
     def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
-        return {"changed": self.node.images.pop(arguments["reference"], None) is not None}
+        reference = arguments["reference"]
+        image = self.node.images.get(reference)
+        used = image is not None and any(c.image_id == image.id for c in self.node.containers.values())
+        if image is None or (used and arguments.get("spare")):
+            return {"changed": False}
+        del self.node.images[reference]
+        return {"changed": True}
 
 
 class SimulatedContainers:
@@ -393,11 +399,20 @@ class SimulatedContainers:
         def step() -> dict[str, Any]:
             self._engine()
             content = sha256(context + json.dumps([dict(arguments), dict(labels)], sort_keys=True).encode())
-            self._node.images[tag] = SimulatedImage(f"sha256:{content}", labels=dict(labels))
+            self._name(tag, SimulatedImage(f"sha256:{content}", labels=dict(labels)))
             return {"changed": True}
 
         self._host.write("image.build", tag, fence, step)
         yield {"stream": f"Successfully tagged {tag}"}
+
+    def _name(self, tag: str, image: SimulatedImage) -> None:
+        """The image that had the tag, and no other name, is found by its id alone."""
+        images = self._node.images
+        before = images.pop(tag, None)
+        if before is not None and before not in images.values():
+            images[before.id] = before
+        images.pop(image.id, None)
+        images[tag] = image
 
     def logs(self, name: str, *, tail: int, follow: bool = False) -> Stream[bytes]:
         return Stream(lambda _: self._logs(name, tail))

@@ -37,7 +37,7 @@ container.logs.keep   ``name``, ``path``, ``tail`` lines, ``most`` bytes: the en
                       matches is covered by ``mask`` unless it is one of ``harmless`` (``bytes``)
 container.logs.follow ``name``, ``file``, and masks as above: kept from now on, by a process of its own
                       (``changed``, and ``unreadable`` where the engine gives no logs back)
-image.remove          ``reference`` (``changed``)
+image.remove          ``reference``, ``spare``: one that is in use stays (``changed``)
 unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
 unit.remove           ``name``, ``grace`` in seconds (``changed``)
 program.run           ``path`` and ``content`` (base64) of a Python zip file, ``argv``, ``input`` on stdin,
@@ -394,7 +394,12 @@ class Act:
     def image_remove(self) -> dict[str, Any]:
         reference = str(self.argument("reference"))
         names = [name for name in (reference, wire.standin(reference)) if name]
-        return {"changed": True in [self.delete("/images/%s" % name) for name in names]}
+        try:
+            return {"changed": True in [self.delete("/images/%s" % name) for name in names]}
+        except wire.EngineError as error:
+            if error.status == 409 and self.arguments.get("spare"):
+                return {"changed": False}
+            raise
 
     # Programs
 

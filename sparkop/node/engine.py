@@ -5,7 +5,9 @@ Stdlib-only, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Iterator
+from urllib.parse import quote
 
 from . import wire
 
@@ -27,6 +29,8 @@ def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dic
         "containers": containers(engine, listed, labels, names, errors),
         "images": images(engine, request.get("images") or (), errors),
     }
+    if request.get("unnamed"):
+        found["unnamed"] = unnamed(engine, listed, request["unnamed"], errors)
     if request.get("engine"):
         try:
             found.update(settings(engine.json("GET", "/info")))
@@ -55,6 +59,18 @@ def images(engine: wire.Engine, references: Any, errors: dict[str, str]) -> dict
     names = [(r, wire.standin(r)) for r, present in found.items() if present is None]
     brought = [(reference, "/images/%s/json" % name) for reference, name in names if name]
     return {**found, **{reference: image(answer) for reference, answer in ask(engine, brought, errors)}}
+
+
+def unnamed(engine: wire.Engine, listed: Json, label: str, errors: dict[str, str]) -> list[Json]:
+    """Images with a label that have no name any more, another image has it, and that no container uses."""
+    filters = quote(json.dumps({"label": [label], "dangling": ["true"]}))
+    try:
+        answers = engine.json("GET", "/images/json?filters=%s" % filters)
+    except (OSError, ValueError, wire.EngineError) as error:
+        errors["docker:unnamed"] = wire.describe(error)
+        return []
+    used = {entry.get("ImageID") for entry in listed}
+    return [listed_image(answer) for answer in answers if answer["Id"] not in used]
 
 
 def ask(
@@ -113,6 +129,11 @@ def image(answer: Json) -> dict[str, Any] | None:
         "labels": (answer.get("Config") or {}).get("Labels") or {},
         "size": answer.get("Size") or 0,
     }
+
+
+def listed_image(answer: dict[str, Any]) -> dict[str, Any]:
+    """An image as a list has it."""
+    return {"id": answer["Id"], "labels": answer.get("Labels") or {}, "size": answer.get("Size") or 0}
 
 
 def settings(info: dict[str, Any]) -> dict[str, Any]:

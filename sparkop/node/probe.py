@@ -14,7 +14,9 @@ Request (all but ``nonce`` may be left out)::
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
-     "images": ["reference"], "labels": ["sparkop.cluster=name"], "containers": ["name"],
+     "images": ["reference"],
+     "unnamed": "sparkop.built-for=name",   # images with this label that have lost their name
+     "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,
      "lost_gpus": {"containers": ["name"], "always": false},    # what NVML says in them: node/gpus.py
      "engine": false,              # also the settings of the Docker engine: root, driver, runtimes

@@ -1,4 +1,5 @@
-"""Remove what sparkop has made for a cluster: ranks, guards, transfers, images it pulled, its state folder.
+"""Remove what sparkop has made for a cluster: ranks, guards, transfers, images it pulled or built, its state
+folder.
 
 The checkpoint goes only when that is asked for (the command asks for a typed confirmation): it took hours.
 """
@@ -23,6 +24,7 @@ from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.made import IMAGE, PULLED, STATE, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.stamped import short_image
 from sparkop.resources.state import HISTORY, history_damaged, owner_of
 from sparkop.resources.weights import KIND as WEIGHTS_KIND
 from sparkop.resources.weights_files import Checkpoint
@@ -51,16 +53,13 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         own: list[Operation] = []
         pulled = [str(e["reference"]) for e in entries_in(document) if e.get("event") == PULLED]
         present = document.docker.images
-        for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None):
-            own.append(
-                Operation(
-                    Action.REMOVE,
-                    name,
-                    f"{IMAGE}/{reference}",
-                    CAUSE,
-                    parameters={"reference": reference},
-                )
-            )
+        own += [
+            _image(name, reference, reference)
+            for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None)
+        ]
+        own += [
+            _image(name, image.id, short_image(image.id), spare=True) for image in document.docker.unnamed
+        ]
         files = _weight_files(reading, name) if weights else []
         if files:
             size = document.weights.bytes if document.weights else 0
@@ -73,6 +72,12 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
             )
         operations += own
     return Plan(tuple(operations), unknown=tuple(reading.observed.unknown.values()))
+
+
+def _image(node: str, reference: str, shown: str, *, spare: bool = False) -> Operation:
+    """``spare``: it stays when somebody has begun to use it."""
+    parameters = {"reference": reference, "spare": spare}
+    return Operation(Action.REMOVE, node, f"{IMAGE}/{shown}", CAUSE, parameters=parameters)
 
 
 def _weight_files(reading: Reading, node: str) -> list[str]:
@@ -111,7 +116,7 @@ def destroy(
         canary=False,
         render=False,
         clock=clock,
-        resources=resources,
+        resources=(*resources, Made()),
         emit=emit,
         stop=stop,
     )

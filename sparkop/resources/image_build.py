@@ -17,7 +17,7 @@ from sparkop.resources.base import Context, Difference
 from sparkop.resources.build_context import BuildContext
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
-from sparkop.resources.labels import BUILD
+from sparkop.resources.labels import BUILD, BUILT_FOR
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import BuildSpec
@@ -104,7 +104,7 @@ def _build(context: Context, node: str, base: str, stamp: str, bring: Callable[[
         files.archive,
         build.tag,
         arguments={"BASE": here},
-        labels={BUILD: stamp, BASE: base},
+        labels={BUILD: stamp, BASE: base, BUILT_FOR: context.desired.spec.name},
         fence=context.fence(node),
     )
     _follow(stream, context, node, build.tag)

@@ -23,6 +23,8 @@ MEMORY = "sparkop.memory"
 """Hash of a rank's memory numbers (``numbers``): what the guard writes down when it has to kill."""
 BUILD = "sparkop.build"
 """On a built image: hash of context and base. Docker gives it to the containers of the image."""
+BUILT_FOR = "sparkop.built-for"
+"""On a built image: the cluster. Not ``CLUSTER``: containers that a user makes of it are not ours."""
 GENERATION = "sparkop.generation"
 EPOCH = "sparkop.epoch"
 

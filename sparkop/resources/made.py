@@ -13,6 +13,7 @@ from sparkop.hosts.base import Json
 from sparkop.resources.acts import remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
+from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import withdraw
@@ -34,7 +35,7 @@ class Made:
         return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {}
+        return {"unnamed": f"{BUILT_FOR}={spec.name}"}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         return Difference()
@@ -44,7 +45,7 @@ class Made:
         host, fence = context.host(operation.node), context.fence(operation.node)
         wanted = operation.parameters
         if operation.resource.startswith(IMAGE):
-            host.act("image.remove", {"reference": wanted["reference"]}, fence)
+            host.act("image.remove", dict(wanted), fence)
         elif operation.resource == WEIGHTS:
             for number, path in enumerate(wanted["files"], 1):
                 remove_file(context, operation.node, path)

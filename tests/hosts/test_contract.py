@@ -469,6 +469,48 @@ class TestContainers:
         assert image.id != base.id
         assert engine.host.act("image.remove", {"reference": tag}, engine.fence)["changed"]
 
+    def test_a_replaced_image_is_found_by_its_label_when_nobody_uses_it(
+        self, engine: Node, name: str
+    ) -> None:
+        engine.take()
+        tag = f"sparkop-test/{name}:1"
+
+        def build(note: str) -> str:
+            files = context_of(Dockerfile="ARG BASE\nFROM ${BASE}\nCOPY note /note\n", note=note)
+            labels = {"of": name}
+            list(
+                engine.host.containers.build(
+                    files, tag, arguments={"BASE": IMAGE}, labels=labels, fence=engine.fence
+                )
+            )
+            docker = engine.look(images=[tag]).docker
+            assert docker is not None
+            image = docker.images[tag]
+            assert image is not None
+            return image.id
+
+        def unnamed(of: str = name) -> list[str]:
+            docker = engine.look(unnamed=f"of={of}").docker
+            assert docker is not None
+            return [image.id for image in docker.unnamed]
+
+        def remove(reference: str) -> bool:
+            spared = {"reference": reference, "spare": True}
+            return bool(engine.host.act("image.remove", spared, engine.fence)["changed"])
+
+        first = build("one")
+        engine.host.containers.run(replace(_spec(name), image=tag), engine.fence)
+        second = build("two")
+        assert second != first
+        assert unnamed() == [], "a container uses it"
+        assert not remove(first)
+        engine.host.containers.remove(name, engine.fence, grace=0)
+        assert unnamed() == [first]
+        assert unnamed("another") == []
+        assert remove(first)
+        assert unnamed() == []
+        assert remove(tag)
+
     def test_a_build_that_fails_says_so_and_leaves_no_image(self, engine: Node, name: str) -> None:
         engine.take()
         tag, arguments = f"sparkop-test/{name}:1", {"BASE": "registry.lab:5000/test/none:1"}

@@ -87,8 +87,8 @@ def test_a_file_in_place_of_a_folder_is_told(node: Node, hub: Hub, path: str) ->
     place = node.folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(b"")
-    file = {**hub.job_files("config.json")[0], "path": "deep/er/config.json"}
-    status = node.run(node.job([file], hub))
+    hub.files["deep/er/config.json"] = b"{}"
+    status = node.run(node.job(hub.job_files("deep/er/config.json"), hub))
     assert (status["phase"], status["error"]["kind"]) == ("failed", "place")
     assert status["error"]["message"] == f"{place} is a file, it should be a folder"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from sparkop.errors import SparkopError
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage
 from sparkop.reconcile.destroy import Destroyed, destroy
-from tests.reconcile.simulation import IMAGE, SIMULATED, Cluster
+from sparkop.resources.labels import BUILD, BUILT_FOR
+from tests.reconcile.simulation import IMAGE, SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
 
@@ -140,6 +142,41 @@ def test_another_clusters_folder_stays() -> None:
     destroyed(cluster)
     assert path in node.files
     assert any("that of other" in event.text for event in cluster.events)
+
+
+def built(**build: str) -> Cluster:
+    """Serves by an image that every node has built."""
+    made = {"context": "sglang-sm121", "base": IMAGE, "tag": "made/here:local", **build}
+    cluster = Cluster.make(spec_of(image={"reference": None, "build": made}))
+    cluster.world.registry[IMAGE] = SimulatedImage("sha256:ba5e", (IMAGE,))
+    cluster.apply()
+    return cluster
+
+
+def test_an_image_that_a_newer_build_has_replaced_goes_too(tmp_path: Path) -> None:
+    """It stayed, 15 GB and without a name. Another cluster's stays, and so does one that somebody uses."""
+    cluster = built()
+    first = {name: node.images["made/here:local"] for name, node in cluster.world.nodes.items()}
+    (tmp_path / "Dockerfile").write_text("FROM ${BASE}\n")
+    build = cluster.spec.image.build
+    assert build is not None
+    image = cluster.spec.image.model_copy(
+        update={"build": build.model_copy(update={"context": str(tmp_path)})}
+    )
+    cluster.spec = cluster.spec.model_copy(update={"image": image})
+    cluster.apply()
+    node = cluster.node("spark-1")
+    assert first["spark-1"].id in node.images, "replaced, and without a name"
+    others = SimulatedImage("sha256:others", labels={**first["spark-1"].labels, BUILT_FOR: "other"})
+    unmarked = SimulatedImage("sha256:unmarked", labels={BUILD: "v1:by an older sparkop"})
+    node.images |= {others.id: others, unmarked.id: unmarked}
+    CHANGES["containers"](cluster.node("spark-2"), {"by-hand": {}})
+    cluster.node("spark-2").containers["by-hand"].image_id = first["spark-2"].id
+    result = destroyed(cluster)
+    assert set(node.images) == {others.id, unmarked.id}
+    assert set(cluster.node("spark-2").images) == {first["spark-2"].id}
+    assert any(f"made/image/{first['spark-1'].id[:19]}" in name for name in result.removed["spark-1"])
+    assert destroyed(cluster).removed == {}
 
 
 def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:

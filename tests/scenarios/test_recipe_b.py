@@ -181,6 +181,14 @@ def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> 
     assert not set(ids(recipe)) & set(ran)
     for host, name in zip(HOSTS, NAMES, strict=True):
         assert recipe.lab.host(host).docker("exec", name, "cat", "/version").strip() == "2"
+        assert len(built_images(recipe, host)) == 2, "the replaced one is still there, without a name"
+    recipe.sparkop("destroy", *SPEC, *own, "--yes", check=0)
+    assert [built_images(recipe, host) for host in HOSTS] == [[], []]
+
+
+def built_images(user: User, host: str) -> list[str]:
+    mark = "label=sparkop.built-for=qwen38-flash-next"
+    return user.lab.host(host).docker("images", "-q", "--filter", mark).split()
 
 
 def test_a_backend_that_would_emit_token_0_builds_no_image(recipe: User, tmp_path: Path) -> None:
