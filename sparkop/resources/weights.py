@@ -142,13 +142,12 @@ class _Plan:
             return
         if source in incomplete:
             self._add(Action.DOWNLOAD, source)
+        fetched = source in incomplete and bytes_to_come(self._checkpoint.files, self._found[source]) > 0
         previous = source
         for name in incomplete:
             if name != source:
                 if spec.weights.distribution == "shared":  # a download looks at all nodes itself
-                    self._add(
-                        Action.RECORD, name, after=source, shared="" if source in incomplete else source
-                    )
+                    self._add(Action.RECORD, name, after=source, shared="" if fetched else source)
                 else:
                     self._copy(name, previous)
                 previous = name

@@ -34,8 +34,9 @@ def run_job(operation: Operation, context: Context) -> None:
 
 
 def _check_shared(operation: Operation, context: Context) -> None:
-    """Before bytes come or are counted on: the folder is one on all nodes, as the spec says."""
-    if context.desired.spec.weights.distribution != "shared":
+    """Before bytes come or are counted on: the folder is one on all nodes, as the spec says. Where nothing is
+    left but to hash, nothing is written: the folder may be mounted read-only."""
+    if context.desired.spec.weights.distribution != "shared" or not operation.cost.bytes:
         return
     if operation.action is Action.DOWNLOAD:
         others = [name for name in context.desired.nodes if name != operation.node]

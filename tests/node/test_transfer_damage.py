@@ -129,6 +129,38 @@ def test_a_read_only_file_system_is_called_that(
     assert hub.log == []
 
 
+def test_complete_weights_on_a_read_only_file_system_are_verified_and_left_as_they_are(
+    node: Node, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that is mounted read-only serves as well: nothing has to be written to it."""
+    assert node.run(node.job(hub.job_files(), hub))["phase"] == "done"
+    (node.state / "ledger" / "weights.json").unlink()
+    (node.weights / ".sparkop-0123456789abcdef0123.partial").write_bytes(b"of an unfinished run")
+    real, before = os.statvfs, _names_and_dates(node.weights)
+    hub.log.clear()
+
+    def statvfs(path: str) -> os.statvfs_result:
+        figures = real(path)
+        return os.statvfs_result([*figures[:8], figures[8] | os.ST_RDONLY, *figures[9:]])
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    status = node.run(node.job(hub.job_files(), hub))
+    assert (status["phase"], status["error"]) == ("done", None)
+    assert len(node.ledger()) == len(hub.job_files()), "hashed, each of them"
+    assert _names_and_dates(node.weights) == before
+    assert hub.log == []
+
+    path = node.weights / "model.bin"
+    path.write_bytes(b"!" + path.read_bytes()[1:])
+    status = node.run(node.job(hub.job_files(), hub))
+    assert status["error"]["kind"] == "place", "what is wrong can't be mended there"
+    assert "mounted read-only" in status["error"]["message"]
+
+
+def _names_and_dates(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
 def test_a_folder_of_another_user_is_named_with_what_to_do(
     node: Node, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

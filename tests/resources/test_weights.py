@@ -140,6 +140,24 @@ def test_a_shared_folder_is_filled_once_and_proven_on_every_node(
     assert not list((tmp_path / "nfs" / "model").glob(".sparkop-shared-*"))
 
 
+def test_a_shared_folder_that_holds_everything_is_hashed_and_not_written_to(
+    make: Make, hub: Hub, tmp_path: Path
+) -> None:
+    """It may be mounted read-only on every node: a mark could be written on none."""
+    folder = tmp_path / "nfs" / "model"
+    world = make(distribution="shared", path=str(folder))
+    world.do(world.look().operations[:1])
+    for node in world.nodes.values():
+        (node.state / "ledger" / "weights.json").unlink(missing_ok=True)
+    sent, before = hub.sent, folder.stat().st_mtime_ns
+    plan = world.look()
+    assert [(o.action, o.node) for o in plan.operations] == [(Action.DOWNLOAD, "one"), (Action.RECORD, "two")]
+    for operation in plan.operations:
+        world.do([operation])
+    assert world.look().operations == ()
+    assert (hub.sent, folder.stat().st_mtime_ns) == (sent, before)
+
+
 def test_a_folder_that_is_not_shared_is_refused_before_a_byte_comes(
     make: Make, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,14 @@ class Place:
                 os.unlink(name)
                 sync_folder(os.path.dirname(name))
 
+    def holds(self, files: Iterable[File]) -> bool:
+        """Every file is there by its size: it may be that nothing has to be written."""
+        return all(_is_file(self.find(file), file.size) for file in files)
+
+    @property
+    def writable(self) -> bool:
+        return os.access(self.root, os.W_OK | os.X_OK) and not _read_only(self.root)
+
     def prepare(self, files: Iterable[File]) -> None:
         """Make the folders. Raises TransferError when the user of this node can't write there, and for a
         link that leads nowhere: the disk behind it may not be mounted, and the first one is not to be filled.
@@ -83,7 +91,7 @@ class Place:
                 raise no_folder(folder) from None
             except PermissionError as error:
                 raise _owned(error.filename or folder) from None
-            if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            if _read_only(folder):
                 raise read_only(folder)
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise _owned(folder)
@@ -149,6 +157,10 @@ class Place:
         """Bytes and inodes that the user may still take; inodes -1 where they are not counted."""
         figures = os.statvfs(self.root)
         return figures.f_bavail * figures.f_frsize, figures.f_favail if figures.f_files else -1
+
+
+def _read_only(folder: str) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def _lost_link(path: str) -> str:

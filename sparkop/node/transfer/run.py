@@ -44,8 +44,12 @@ class Run:
         if job.kind == "verify":
             self._look()
         else:
-            self._place.prepare(job.files)
-            missing = self._adopt(self._look())
+            if not self._place.holds(job.files):
+                self._place.prepare(job.files)  # told before hours of hashing
+            missing = self._look()
+            if missing:
+                self._place.prepare(job.files)
+                missing = self._adopt(missing)
             if missing:
                 self._check_space(missing)
                 check_ways(self._job.sources)
@@ -218,17 +222,21 @@ class Run:
         """Links, references, leftovers, and what only the whole can show."""
         for file in self._job.files:
             self._place.show(file)
-            if not self._job.keep_parts:
-                for piece in file.parts:
-                    if self._place.part(piece):
-                        self._place.remove_part(piece)
-        self._place.set_reference()
-        self._place.tidy(self._job.files)
+        if self._place.writable:  # else a folder in which all is verified is used as it is
+            self._clear_up()
         self.status.problems.extend(
             checkpoint_problems(self._place.shown_root, [file.path for file in self._job.files])
         )
         for file in self._job.files:
             release_file(self._place.find(file))
+
+    def _clear_up(self) -> None:
+        pieces = [piece for file in self._job.files for piece in file.parts if not self._job.keep_parts]
+        for piece in pieces:
+            if self._place.part(piece):
+                self._place.remove_part(piece)
+        self._place.set_reference()
+        self._place.tidy(self._job.files)
 
 
 def _bring(path: str, target: str, file: File) -> None:
