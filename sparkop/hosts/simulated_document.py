@@ -72,6 +72,8 @@ def _misplaced(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, str
     inside = [path for path in node.folders if state and posixpath.dirname(path) == node.path(state)]
     asked += [("state", posixpath.basename(path)) for path in inside if path.endswith(".json")]
     found = {f"{key}:{path}": node.path(path, state) for key, path in asked}
+    if request.get("follower"):
+        found["follower"] = node.path("logs.json", state)
     return {key: str(node.misplaced(path)) for key, path in found.items() if path in node.folders}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from sparkop.errors import LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
+from sparkop.hosts.obstacle import obstacle
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, examine
@@ -68,7 +69,9 @@ class RankLogs:
             reason = document.error("follower")
             if reason is not None:
                 # no unknown: a rank that has died is replaced whether its log was kept or not
-                warnings.append(f"{found.node}: it can't be told whether the log is kept: {reason}")
+                misplaced = obstacle(reason)
+                told = f"{reason}; {misplaced.remedy(found.node)}" if misplaced else reason
+                warnings.append(f"{found.node}: it can't be told whether the log is kept: {told}")
             elif document.follower is not None and document.follower.unreadable and _its(document, found):
                 warnings.append(
                     f"{found.node}: the log of {found.container.name} is not kept: "

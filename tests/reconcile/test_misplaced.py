@@ -22,12 +22,12 @@ def serving() -> Cluster:
 
 def written() -> list[tuple[str, str]]:
     """Node and path of every file that an apply leaves in the state folders. The status of a transfer is the
-    transfer program's own (tests/node)."""
+    transfer program's own (tests/node); without a log the ranks serve all the same."""
     return [
         (name, path)
         for name, node in serving().world.nodes.items()
         for path in sorted(node.files)
-        if path.startswith(STATE) and not path.endswith("/image.json")
+        if path.startswith(STATE) and not path.endswith(("/image.json", "/logs.json"))
     ]
 
 
@@ -62,6 +62,16 @@ def test_a_folder_in_place_of_any_file_is_told_and_stays(name: str, path: str) -
     del node.folders[path]
     cluster.apply()
     assert not cluster.plan().operations, "what the human was told to do is enough"
+
+
+def test_a_folder_in_place_of_the_follower_s_record_is_a_warning_with_the_command() -> None:
+    cluster = serving()
+    node = cluster.node("spark-2")
+    del node.files[f"{STATE}/logs.json"]
+    node.folders[f"{STATE}/logs.json"] = 0o755
+    plan = cluster.plan()
+    assert (plan.operations, plan.unknown, plan.blockers) == ((), (), ())
+    assert f"on spark-2: mv {STATE}/logs.json {STATE}/logs.json.aside" in "\n".join(plan.warnings)
 
 
 @pytest.mark.parametrize("name", ["spark-1", "spark-2"])
