@@ -132,7 +132,9 @@ def test_one_kill_costs_at_most_the_bound_per_stream(node: Node, hub: Hub, trans
     assert (node.weights / "a.bin").read_bytes() == DATA
 
 
-@pytest.mark.parametrize("name", ["transfer.json", "transfer/job.json", "transfer/lock"])
+@pytest.mark.parametrize(
+    "name", ["transfer.json", "transfer/job.json", "transfer/lock", "transfer/transfer.log"]
+)
 def test_a_folder_in_place_of_what_a_job_tells_by_is_told_at_its_start(
     node: Node, hub: Hub, name: str
 ) -> None:

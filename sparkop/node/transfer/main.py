@@ -288,9 +288,14 @@ def _end(state: str, name: str) -> bool:
 def _detach(state: str, log: str, lock: IO[str], work: Callable[[], None]) -> None:
     """Go on in a process that no connection, terminal or parent holds; the lock goes with it."""
     sys.stdout.flush()
+    path = os.path.join(
+        state, "transfer", log
+    )  # opened here: the new process has nobody to tell that it can't
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     first = os.fork()
     if first:
         os.waitpid(first, 0)
+        os.close(output)
         lock.close()
         return
     os.setsid()
@@ -300,7 +305,6 @@ def _detach(state: str, log: str, lock: IO[str], work: Callable[[], None]) -> No
     try:
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDONLY)
-        output = os.open(os.path.join(state, "transfer", log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for target, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, target)
         lock.truncate(0)
