@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sparkop.lab.faults import FAULTS, Target
 from sparkop.lab.lab import Lab
 from tests.labkit import temporary_lab
 
@@ -73,11 +74,10 @@ def engines_lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def user(engines_lab: Lab, tmp_path: Path) -> Iterator[User]:
-    """A user who leaves the lab without ranks, whatever happened."""
-    user = User(engines_lab, tmp_path)
-    yield user
-    for fault in ("cable", "mgmt-cut", "freeze"):
-        for host in ("spark-1", "spark-2"):
-            user.sparkop("lab", "mend", fault, host)
-    for spec in (STANDIN, VLLM):
-        user.sparkop("stop", spec, "--yes")
+    """A user who leaves the lab without faults and containers, whatever happened."""
+    yield User(engines_lab, tmp_path)
+    for host in engines_lab.hosts:
+        for fault in ("cable", "mgmt-cut", "freeze"):
+            FAULTS[fault].mends(Target(engines_lab, host))
+        if containers := host.docker("ps", "-aq").split():
+            host.docker("rm", "-f", *containers)
