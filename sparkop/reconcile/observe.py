@@ -89,14 +89,15 @@ def observe(
         emit,
         stop,
     )
-    documents = {name: answer[0] for name, answer in read.items() if isinstance(answer, tuple)}
-    unknown = {name: answer for name, answer in read.items() if isinstance(answer, Unknown)}
+    answers = {name: read[name] for name in requests}  # the spec's order, whichever answered first
+    documents = {name: answer[0] for name, answer in answers.items() if isinstance(answer, tuple)}
+    unknown = {name: answer for name, answer in answers.items() if isinstance(answer, Unknown)}
     if render and not unknown and len(spec.nodes) > 1 and lost(spec, documents):
         clock.sleep(SETTLE)
         documents = _with_fabric_again(documents, hosts, timeout)
     engine = engine_of(spec)
     desired = desire(spec, engine, documents, outside, render=render)
-    contents = {name: dict(answer[1]) for name, answer in read.items() if isinstance(answer, tuple)}
+    contents = {name: dict(answer[1]) for name, answer in answers.items() if isinstance(answer, tuple)}
     secrets = _take_secrets(spec, contents.get(spec.head.name, {}))
     key = secrets.get(key_path(spec))
     history = history_of(spec, documents, agreed)

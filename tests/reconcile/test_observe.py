@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -62,6 +63,26 @@ def test_nodes_are_read_at_the_same_time() -> None:
 
     hosts = {name: Meeting(node) for name, node in cluster.world.nodes.items()}
     assert observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed.complete
+
+
+def test_nodes_are_told_in_the_specs_order_whichever_answers_first() -> None:
+    """What a command lists is the same each time; here each waits for the one after it."""
+    cluster = Cluster.make(spec_of(3))
+    names = [node.name for node in cluster.spec.nodes]
+    answered = {name: threading.Event() for name in names}
+    after = dict(pairwise(names))
+
+    class Last(SimulatedHost):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            if self.node.name in after:
+                assert answered[after[self.node.name]].wait(20)
+            document = super().probe(request, timeout=timeout)
+            answered[self.node.name].set()
+            return document
+
+    hosts = {name: Last(node) for name, node in cluster.world.nodes.items()}
+    observed = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed
+    assert list(observed.documents) == names
 
 
 def test_no_secret_is_kept_in_a_reading() -> None:
