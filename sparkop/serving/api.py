@@ -40,6 +40,14 @@ class Limits:
     """Close after the first token."""
 
 
+@dataclass(frozen=True)
+class Hang:
+    """Why no answer can come, and what to do about it."""
+
+    cause: str
+    remedy: str
+
+
 @dataclass
 class Answer:
     """What came. Times in seconds on one monotonic clock."""
@@ -59,6 +67,13 @@ class Answer:
     loop: str | None = None
     """What was repeated, when the answer went round in circles."""
     ended: float = 0.0
+    hang: Hang | None = None
+    """Why no token came, where that was found out."""
+
+    @property
+    def heard(self) -> float:
+        """When the last token came; before the first, when it was asked."""
+        return self.arrivals[-1] if self.arrivals else self.began
 
     @property
     def ok(self) -> bool:
@@ -110,12 +125,13 @@ class Api:
         with closing(response):
             return response.status, response.read()
 
-    def ask(self, path: str, body: Mapping[str, Any], limits: Limits) -> Answer:
+    def ask(self, path: str, body: Mapping[str, Any], limits: Limits, answer: Answer | None = None) -> Answer:
         """Send a request and read its answer. Raises UnreachableError when the node itself is away.
 
-        Every other failure is in the answer's ``status`` and ``error``.
+        Every other failure is in the answer's ``status`` and ``error``. ``answer``: filled as it comes, for
+        who looks at it meanwhile.
         """
-        answer = Answer(began=self.monotonic())
+        answer = answer or Answer(began=self.monotonic())
         document = json.dumps({"model": self.model, **body}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
         try:

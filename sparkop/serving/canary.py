@@ -144,7 +144,7 @@ def look(
         before = counts(host, question)
         again = ask_once(host, replace(question, deadline=question.deadline * AGAIN), monotonic)
         after = counts(host, question)
-        if again.serving is Serving.WEDGED and before and after and not _worked(before, after):
+        if again.serving is Serving.WEDGED and before and after and not worked(before, after):
             return believed
     first = ask_once(host, question, monotonic)
     if first.serving not in (Serving.DEGENERATE, Serving.WEDGED, Serving.BROKEN):
@@ -157,13 +157,14 @@ def look(
     after = counts(host, question)
     if before is None or after is None:
         return EndpointState(Serving.BUSY, f"{first.detail}, twice; its counters can't be read")
-    if _worked(before, after):
+    if worked(before, after):
         return EndpointState(Serving.BUSY, f"{first.detail}, twice, but it works for others")
     return EndpointState(Serving.WEDGED, f"{first.detail}, twice, and its counters stand still")
 
 
-def _worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -> bool:
-    """Something has grown. What falls is no work: our own request, given up, frees its part of the cache."""
+def worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -> bool:
+    """Whether something has grown between two ``counts``. What falls is no work: our own request, given up,
+    frees its part of the cache."""
     pairs = zip(before, after, strict=True)
     return any(then is not None and now is not None and now > then for then, now in pairs)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from sparkop.serving.api import CHAT, Answer, Api, Limits
+from sparkop.serving.api import CHAT, Answer, Hang, Limits
 from sparkop.serving.picture import data_url
 from sparkop.serving.stream import ToolCall, parse
 
@@ -39,6 +39,12 @@ THINK = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
 NO_TOOLS = "the spec names no tool parser, or forbids that the model chooses"
 REFUSED = (400, 404, 415, 422, 501)
 """What engines answer to something that they do not have."""
+
+
+class Asks(Protocol):
+    """What answers questions: the API."""
+
+    def ask(self, path: str, body: Mapping[str, Any], limits: Limits) -> Answer: ...
 
 
 class Verdict(StrEnum):
@@ -70,19 +76,24 @@ class Check:
     answered: str = ""
     loop: str = ""
     """What was repeated, when the answer went round in circles."""
+    hang: Hang | None = None
+    """Why no answer came; then no other check is made."""
 
 
-def smoke(api: Api, offer: Offer, deadline: float = 180.0) -> Iterator[Check]:
+def smoke(api: Asks, offer: Offer, deadline: float = 180.0) -> Iterator[Check]:
     """One check after the other, each as soon as it is known. ``deadline``: seconds for each answer.
 
-    Raises UnreachableError when the node is away.
+    Ends with the first one whose answer hangs. Raises UnreachableError when the node is away.
     """
     limits = Limits(deadline)
-    checks: tuple[Callable[[Api, Offer, Limits], Check], ...] = (
+    checks: tuple[Callable[[Asks, Offer, Limits], Check], ...] = (
         _text, _streaming, _tool_call, _reasoning, _vision, _loop,
     )  # fmt: skip
     for check in checks:
-        yield check(api, offer, limits)
+        made = check(api, offer, limits)
+        yield made
+        if made.hang is not None:
+            return
 
 
 def passed(checks: list[Check]) -> bool:
@@ -94,7 +105,7 @@ def _user(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def _text(api: Api, _offer: Offer, limits: Limits) -> Check:
+def _text(api: Asks, _offer: Offer, limits: Limits) -> Check:
     answer = api.ask(CHAT, {**_user(SUM), "temperature": 0}, limits)
     problem = answer.error or ("" if has_product(answer) else f"the answer has no {PRODUCT}")
     return _check("text", answer, problem, SUM, f"17 * 23 = {PRODUCT}")
@@ -105,7 +116,7 @@ def has_product(answer: Answer) -> bool:
     return re.search(rf"(?<![\d.]){PRODUCT}(?!\d)", answer.message.content) is not None
 
 
-def _streaming(api: Api, _offer: Offer, limits: Limits) -> Check:
+def _streaming(api: Asks, _offer: Offer, limits: Limits) -> Check:
     body = {**_user(SUM), "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
     answer = api.ask(CHAT, body, limits)
     problem = answer.error
@@ -117,7 +128,7 @@ def _streaming(api: Api, _offer: Offer, limits: Limits) -> Check:
     return _check("streaming", answer, problem, SUM, f"{len(answer.arrivals)} chunks{usage}")
 
 
-def _tool_call(api: Api, offer: Offer, limits: Limits) -> Check:
+def _tool_call(api: Asks, offer: Offer, limits: Limits) -> Check:
     if not offer.tools:
         return Check("tool call", Verdict.NOT_OFFERED, NO_TOOLS)
     answer = api.ask(CHAT, {**_user(WEATHER), "tools": [TOOL], "temperature": 0, "stream": True}, limits)
@@ -147,7 +158,7 @@ def tool_problem(calls: list[ToolCall]) -> str:
     return "; ".join(problems)
 
 
-def _reasoning(api: Api, offer: Offer, limits: Limits) -> Check:
+def _reasoning(api: Asks, offer: Offer, limits: Limits) -> Check:
     if not offer.reasoning:
         return Check("reasoning", Verdict.NOT_OFFERED, "the spec names no reasoning parser")
     answer = api.ask(CHAT, {**_user(SUM), **THINK, "stream": True}, limits)
@@ -162,7 +173,7 @@ def _reasoning(api: Api, offer: Offer, limits: Limits) -> Check:
     return _check("reasoning", answer, problem, f"{SUM} (thinking on)", f"{len(thought)} characters of it")
 
 
-def _vision(api: Api, offer: Offer, limits: Limits) -> Check:
+def _vision(api: Asks, offer: Offer, limits: Limits) -> Check:
     if offer.vision is False:
         return Check("vision", Verdict.NOT_OFFERED, "the model or the spec has no pictures")
     parts = [{"type": "image_url", "image_url": {"url": data_url()}}, {"type": "text", "text": HALVES}]
@@ -180,7 +191,7 @@ def red_before_blue(text: str) -> bool:
     return red is not None and blue is not None and red.start() < blue.start()
 
 
-def _loop(api: Api, offer: Offer, limits: Limits) -> Check:
+def _loop(api: Asks, offer: Offer, limits: Limits) -> Check:
     """As a coding agent asks: the server's own thinking and temperature, tools, no cap, two turns."""
     name = "thinking with tools"
     if not offer.tools:
@@ -224,6 +235,13 @@ def _cause(answer: Answer) -> str:
 def _check(name: str, answer: Answer, problem: str, asked: str, good: str) -> Check:
     if problem:
         return Check(
-            name, Verdict.FAIL, problem, round(answer.seconds, 3), asked, answer.told, answer.loop or ""
+            name,
+            Verdict.FAIL,
+            problem,
+            round(answer.seconds, 3),
+            asked,
+            answer.told,
+            loop=answer.loop or "",
+            hang=answer.hang,
         )
     return Check(name, Verdict.PASS, good, round(answer.seconds, 3))

@@ -34,9 +34,13 @@ def show_smoke(
     loop = next((check.loop for check in found if check.loop), None)
     explained = explain(loop * 2) if explain and loop else None
     note = harmless() if explained else ""
+    hang = found[-1].hang if found else None
     if output == "json":
         more = {"explained": document(explained), "note": note} if explained else {}
         print_json({"passed": passed(found), "checks": document(found), **more})
+    elif hang is not None:
+        out().print(Text.assemble(("what hangs: ", "yellow"), hang.cause))
+        out().print(Text.assemble(("do: ", "green"), hang.remedy))
     elif explained:
         out().print(Text.assemble(("likely cause: ", "yellow"), explained.cause))
         out().print(Text.assemble(("do: ", "green"), explained.remedy))
