@@ -20,8 +20,9 @@ def command(
     """Stop serving: remove ranks and guards, check that they are gone and that memory is back.
 
     `watch` leaves a stopped cluster alone until the next `apply`.
+    A node that does not answer, or whose state folder can't be written, is named; the others are stopped.
     Exit codes: 0 stopped, 4 a node did not answer (its ranks may still run), 5 another sparkop writes,
-    6 a container stays.
+    6 a container stays, or a node's state folder can't be written.
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
@@ -40,4 +41,6 @@ def command(
     ):
         stopped = stop_serving(loaded.spec, hosts, emit=emit, stop=stop)
     show_stopped(stopped, output)
-    return ExitCode.UNREACHABLE if stopped.unknown else ExitCode.OK
+    if stopped.unknown:
+        return ExitCode.UNREACHABLE
+    return ExitCode.FAILED if stopped.refused else ExitCode.OK

@@ -139,6 +139,10 @@ class SimulatedHost:
             return step()
 
         self.reach()
+        if self.node.read_only:
+            path = self.node.path(lease.LOCK, fence.directory)
+            refusal = f"OSError: [Errno 30] Read-only file system: {path!r}"
+            raise_act_error({"error": {"kind": "os", "message": refusal}}, node=self.name)
         return self.world.effect(self.node, action, target, fence, fenced)
 
     def _lease(self, action: str, arguments: Mapping[str, Any], fence: Fence) -> dict[str, Any]:

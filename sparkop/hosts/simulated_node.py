@@ -130,6 +130,8 @@ class SimulatedNode:
     disk_total: int = 3600 * GIB
     disk_free: int = 3000 * GIB
     docker_up: bool = True
+    read_only: bool = False
+    """Its disk takes no writes: no lease, so no step of any kind under one."""
     services: dict[int, Service] = field(default_factory=dict)
     listeners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Foreign listeners: port to ``uid``, ``pid``, ``process``."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sparkop.engines.paths import state_directory
-from sparkop.errors import LeaseHeldError, SparkopError, WaitInterruptedError
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host, Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.base import Clock
@@ -144,6 +144,8 @@ class Held:
     def __init__(self, hosts: Mapping[str, Host], fences: Mapping[str, Fence]) -> None:
         self.hosts = hosts
         self.fences = fences
+        self.refused: dict[str, BlockedError] = {}
+        """Nodes that could not take it, where that was allowed: nothing is written there."""
         self.lost = threading.Event()
         self.wanted = threading.Event()
         """Somebody asked us to yield."""
@@ -212,11 +214,14 @@ def hold(
     clock: Clock,
     emit: Listener,
     stop: threading.Event | None = None,
+    spare: bool = False,
 ) -> Iterator[Held]:
     """Hold the lease on every node of ``documents`` (those that were read), and give it back at the end.
 
-    Waits for a ``watch`` to yield and for a dead holder to expire. Raises LeaseHeldError when another
-    writer lives.
+    Waits for a ``watch`` to yield and for a dead holder to expire. ``spare``: go on without a node whose
+    state folder can't be written (``Held.refused``), as without one that does not answer; its lease is read
+    and waited for all the same, and no other writer gets those that are held. Raises LeaseHeldError when
+    another writer lives, BlockedError when no node took it.
     """
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
     seen = {name: lease_in(name, documents[name]) for name in directories}
@@ -227,14 +232,20 @@ def hold(
     taken: dict[str, Fence] = {}
     held.fences = taken
     try:
-        expected = _free(spec, hosts, fences, seen, clock, emit, info, stop or threading.Event())
+        expected = _free(spec, hosts, fences, seen, clock, emit, info, stop or threading.Event(), spare=spare)
         for name, fence in fences.items():
             try:
                 hosts[name].act("lease.acquire", {"expected": expected[name], "info": info}, fence)
+                taken[name] = fence
             except LeaseHeldError as error:
                 document = _look(spec, hosts[name], fence)
                 raise _damage(document, name) or _held(name, lease_in(name, document), error.cause) from error
-            taken[name] = fence
+            except BlockedError as error:
+                if not spare:
+                    raise
+                held.refused[name] = error
+        if held.refused and not taken:
+            raise next(iter(held.refused.values()))
         held.start()
         yield held
     finally:
@@ -250,6 +261,8 @@ def _free(
     emit: Listener,
     info: Mapping[str, Json],
     stop: threading.Event,
+    *,
+    spare: bool,
 ) -> dict[str, dict[str, Json] | None]:
     """Return when the lease can be taken on every node, all watched at once: what to name as expected there.
 
@@ -258,7 +271,10 @@ def _free(
     expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
     watched = {name: lease for name, lease in seen.items() if lease is not None and not lease.released}
     for name, lease in watched.items():
-        hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
+        with suppress(
+            *((BlockedError,) if spare else ())
+        ):  # its holder can't write there either, and expires
+            hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
         text = f"the lease is held by {lease.told}; watching its heartbeat"
         emit(Event(Phase.NOTE, node=name, text=text))
     began = clock.monotonic()

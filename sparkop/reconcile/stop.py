@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
 from sparkop.reconcile.carry_out import carry_out
@@ -27,6 +28,15 @@ CAUSE = Cause("intent", "serving", "stopped by you")
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A node that answers, and on which nothing could be done: what still runs there, and what to do."""
+
+    reason: str
+    runs: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Stopped:
     """What was removed, by node, and how much memory each node has now (bytes; MemAvailable)."""
 
@@ -34,18 +44,21 @@ class Stopped:
     available: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Nodes that did not answer, and why: their containers may still run."""
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    """Nodes whose state folder can't be written: no lease, so nothing was touched there."""
     interrupted: bool = False
     already: bool = False
     """Nothing ran, and the human's wish was written down before."""
 
 
-def plan_stop(reading: Reading, by: str, at: float) -> Plan:
+def plan_stop(reading: Reading, by: str, at: float, without: Container[str] = ()) -> Plan:
     """First the mark of the human's wish, then ranks (head first) and guards, then the look that all is gone.
 
-    Pure. Only for nodes whose Docker engine was read.
+    Pure. Only for nodes whose Docker engine was read, and not for those of ``without``.
     """
     desired, observed = reading.desired, reading.observed
-    nodes = [name for name in desired.nodes if observed.documents[name].docker is not None]
+    read = (name for name in desired.nodes if observed.documents[name].docker is not None)
+    nodes = [name for name in read if name not in without]
     marks = [
         Operation(Action.RECORD, name, "intent", CAUSE, parameters={"by": by, "at": at})
         for name in nodes
@@ -84,27 +97,38 @@ def stop_serving(
 ) -> Stopped:
     """Remove ranks and guards on every node that answers, check that they are gone and memory is back.
 
-    Raises LeaseHeldError; BlockedError when a container stays or memory does not come back. Nodes that do
-    not answer are in the result (the command's exit code is 4 then).
+    Raises LeaseHeldError; BlockedError when a container stays, memory does not come back, or no node at all
+    can be written. Nodes that do not answer, or whose state folder can't be written, are in the result (the
+    command's exit code is 4 or 6 then): a group without one rank serves nobody, so the others are stopped.
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
     holder = holder or new_holder()
     reading = _look(spec, hosts, clock, emit, stop)
     plan = plan_stop(reading, holder.partition("/")[0], clock.time())
     interrupted = False
+    refused: Mapping[str, SparkopError] = {}
     if plan.operations:
         documents = reading.observed.documents
         with hold(
-            spec, hosts, documents, command="stop", holder=holder, clock=clock, emit=emit, stop=stop
+            spec,
+            hosts,
+            documents,
+            command="stop",
+            holder=holder,
+            clock=clock,
+            emit=emit,
+            stop=stop,
+            spare=True,
         ) as held:
+            refused = held.refused
             reading = _look(spec, hosts, clock, emit, stop)
-            plan = plan_stop(reading, holder.partition("/")[0], clock.time())
+            plan = plan_stop(reading, holder.partition("/")[0], clock.time(), refused)
             outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
             reading = _look(spec, hosts, clock, emit)
-    return _stopped(reading, plan, interrupted)
+    return _stopped(reading, plan, interrupted, refused)
 
 
 def _look(
@@ -127,16 +151,25 @@ def _look(
     )
 
 
-def _stopped(reading: Reading, plan: Plan, interrupted: bool) -> Stopped:
+def _stopped(reading: Reading, plan: Plan, interrupted: bool, refused: Mapping[str, SparkopError]) -> Stopped:
     removed = removed_by(plan)
     documents = reading.observed.documents
     return Stopped(
         removed={name: tuple(names) for name, names in removed.items()},
         available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
         unknown=unanswered(reading),
+        refused={name: _refusal(reading, name, refused[name]) for name in documents if name in refused},
         interrupted=interrupted,
-        already=not plan.operations and not plan.unknown,
+        already=not plan.operations and not plan.unknown and not refused,
     )
+
+
+def _refusal(reading: Reading, node: str, error: SparkopError) -> Refusal:
+    ranks = found_ranks(reading.desired, reading.observed)
+    runs = tuple(each.container.name for each in ranks if each.node == node and each.container.running)
+    remedy = error.remedy or f"make {reading.desired.nodes[node].state} writable there"
+    by_hand = f"; or by hand, there: docker rm -f {' '.join(runs)}" if runs else ""
+    return Refusal(error.message, runs, f"{remedy}; then sparkop stop again{by_hand}")
 
 
 def removed_by(plan: Plan) -> dict[str, list[str]]:

@@ -226,10 +226,18 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
     if stopped.already:
         talk().print("already stopped: nothing runs; sparkop apply starts it again")
     for node in dict.fromkeys((*stopped.removed, *stopped.available)):
+        if node in stopped.refused:
+            continue
         removed = stopped.removed.get(node)
         what = f"removed {', '.join(removed)}" if removed else "nothing ran"
         memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
         console.print(Text.assemble((f"{node}: ", "bold"), what, memory))
+    for node, refusal in stopped.refused.items():
+        runs = f"; {', '.join(refusal.runs)} still runs" if refusal.runs else ""
+        console.print(
+            Text.assemble((f"{node}: ", "bold"), (f"nothing was stopped: {refusal.reason}{runs}", "red"))
+        )
+        console.print(Text.assemble(("  do: ", "green"), refusal.remedy))
     for node, reason in stopped.unknown.items():
         console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import SpecError, UnreachableError, UsageError
+from sparkop.errors import BlockedError, LeaseHeldError, SpecError, UnreachableError, UsageError
 from sparkop.hosts.base import Json
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import observe as observing
+from sparkop.reconcile.lease import EXPIRY
 from sparkop.reconcile.logs import rank_logs
 from sparkop.resources.weights import WeightFiles
 from sparkop.spec.models import ClusterSpec
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+from tests.reconcile.test_lease import silent_holder, write
 
 REFUSED = {"kind": "vllm", "context": 32768, "environment": {"VLLM_API_KEY": "k"}}
 
@@ -55,6 +57,74 @@ def test_stop_tells_of_a_silent_node_and_stops_the_others(serving: Cluster) -> N
     stopped = serving.stop(resources=RESOURCES)
     assert list(stopped.unknown) == ["spark-2"]
     assert not serving.node("spark-1").containers
+
+
+def names(cluster: Cluster, node: str) -> set[str]:
+    return {name for name in cluster.node(node).containers if name.startswith("test-r")}
+
+
+@pytest.mark.parametrize("unwritable", ["spark-1", "spark-2"])
+def test_stop_names_a_node_whose_state_cannot_be_written_and_stops_the_others(unwritable: str) -> None:
+    """A group without one rank serves nobody; what can't be fenced is not touched (decision 7)."""
+    cluster = Cluster.make()
+    cluster.apply()
+    other = "spark-2" if unwritable == "spark-1" else "spark-1"
+    cluster.node(unwritable).read_only = True
+    left = names(cluster, unwritable)
+    for _ in range(2):  # the second time there is nothing left to remove on the other one
+        stopped = cluster.stop()
+        assert names(cluster, unwritable) == left, "nothing is written without the lease"
+        assert not cluster.node(other).containers
+        refusal = stopped.refused[unwritable]
+        assert "Read-only file system" in refusal.reason
+        assert set(refusal.runs) == left
+        assert f"docker rm -f {min(left)}" in refusal.remedy
+        assert "sparkop stop" in refusal.remedy
+        assert not stopped.already
+    assert not any(
+        write.node == unwritable for write in cluster.world.writes if write.action == "intent.write"
+    )
+    assert cluster.observe().history.intent.stopped, "a watch leaves the rest alone"
+
+    cluster.node(unwritable).read_only = False
+    assert not cluster.stop().refused
+    assert not names(cluster, unwritable)
+    cluster.apply()
+    assert cluster.plan().converged
+
+
+def test_stop_fails_with_the_remedy_where_no_node_can_be_written() -> None:
+    cluster = Cluster.make()
+    cluster.apply()
+    for node in cluster.world.nodes.values():
+        node.read_only = True
+    with pytest.raises(BlockedError, match="Read-only") as caught:
+        cluster.stop()
+    assert caught.value.node == "spark-1"
+    assert caught.value.remedy
+
+
+def test_nothing_but_stop_goes_on_without_a_node() -> None:
+    """An apply that left one out would start half a group."""
+    cluster = Cluster.make()
+    cluster.node("spark-2").read_only = True
+    with pytest.raises(BlockedError, match="Read-only"):
+        cluster.apply()
+    assert not any(node.containers for node in cluster.world.nodes.values())
+
+
+def test_a_partial_stop_waits_for_the_writer_that_lives() -> None:
+    """The lease of a node that can't be written is read all the same: its holder may be at work."""
+    cluster = Cluster.make()
+    cluster.apply()
+    held = silent_holder(cluster, "bob@desk/1/1")
+    cluster.node("spark-2").read_only = True
+    before = cluster.clock.monotonic()
+    stopped = cluster.stop()
+    assert cluster.clock.monotonic() - before >= EXPIRY, "until its heartbeat has stood still for long enough"
+    assert list(stopped.refused) == ["spark-2"]
+    with pytest.raises(LeaseHeldError):
+        write(cluster.hosts()["spark-1"], held, "x")
 
 
 def test_logs_work_with_the_hub_away_and_a_refused_spec(
