@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,38 @@ def test_both_with_real_vllm(user: User, tmp_path: Path) -> None:
     }
     assert all(r["counted_by"] == "usage" for d in measured["decode"] for r in d["reqs"])
     assert measured["ctx"][0]["prompt_tokens"] > 20_000
+
+
+def interrupted(user: User, *words: str, after: float) -> float:
+    """Seconds that a command takes to end when it gets Ctrl-C so many seconds after its start."""
+    command = [sys.executable, "-m", "sparkop", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=user.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:
+        time.sleep(after)
+        assert running.poll() is None, f"{words[0]} has ended before"
+        running.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        told = running.communicate(timeout=30)[1]
+        assert running.returncode == 130
+        assert "interrupted; run the same command again" in told
+        return time.monotonic() - began
+
+
+def test_a_frozen_follower_is_named_soon_and_holds_up_no_ctrl_c(user: User) -> None:
+    """The head takes every request, and no token comes: smoke says what hangs, doctor that it is silent."""
+    user.sparkop("apply", STANDIN, check=0)
+    user.sparkop("lab", "break", "freeze", "spark-2", check=0)
+    for command in ("doctor", "smoke"):
+        assert interrupted(user, command, STANDIN, after=3) < 2
+
+    began = time.monotonic()
+    hung = user.sparkop("smoke", STANDIN, check=6)
+    assert time.monotonic() - began < 60
+    assert "what hangs: spark-2, which has rank 1, does not answer" in hung.out
+    assert "sparkop apply" in hung.out
+    assert "streaming" not in hung.out, "it would hang as well"
+    assert "no token for 10 s: looking at every rank" in hung.err
+
+    user.sparkop("lab", "mend", "freeze", "spark-2", check=0)
+    user.sparkop("smoke", STANDIN, check=0)
