@@ -25,6 +25,9 @@ SPEC = ("specs/qwen3.8-flash-next.yaml", "--overlay", "tests/data/overlays/lab-r
 HOSTS = ("spark-1", "spark-2")
 TAG = "qwen38-flashnext-dspark:local"
 NAMES = ("qwen38-flash-next-head", "qwen38-flash-next-worker")
+CACHE, PLAIN = "/root/.cache/huggingface", "/root/models/tiny-chat"
+"""Where the files of recipe B lie, and where those of the lab's other specs do."""
+FILES = {name: model_folder() / name for name in MODEL_FILES}
 BACKEND = "/sgl-workspace/sglang/python/sglang/srt/layers/attention/qwen_sparse_attn_backend.py"
 
 
@@ -128,23 +131,54 @@ def sent(user: User) -> int:
     return sum(each.bytes for each in asked if each.method == "GET" and "safetensors" in each.path)
 
 
+def loads_the_model(user: User, host: str) -> Path:
+    """The snapshot that the hub's library finds on a host, all of whose bytes are the model's."""
+    commit = hub.add_repository(FILES, MODEL_REPOSITORY, lab=user.lab.name)
+    found = load_offline(user, host, commit)
+    for name, source in FILES.items():
+        assert (found / name).read_bytes() == source.read_bytes()
+    assert str((found / "config.json").readlink()).startswith("../../blobs/")
+    return found
+
+
+def forget_weights(user: User, host: str) -> None:
+    """Remove the checkpoint wherever it lies on a host: other scenarios leave it in a plain folder."""
+    user.lab.host(host).exec(["rm", "-rf", CACHE, PLAIN])
+
+
+def test_a_copy_elsewhere_on_a_host_is_used_when_its_bytes_are_right(recipe: User) -> None:
+    """Another recipe's folder has the files: those that hash right are used. Size is no proof."""
+    recipe.sparkop("download", *SPEC, check=0)
+    moved = (
+        f"rm -rf {PLAIN}; mkdir -p {PLAIN}; cp -rL {CACHE}/hub/models--*/snapshots/*/. {PLAIN}; rm -r {CACHE}"
+    )
+    for host in HOSTS:
+        recipe.lab.host(host).exec(["sh", "-ec", moved])
+    spoil = f"printf X | dd of={PLAIN}/model.safetensors conv=notrunc"
+    recipe.lab.host("spark-2").exec(["sh", "-ec", spoil])
+    before = sent(recipe)
+    recipe.sparkop("download", *SPEC, "--set", "weights.distribution=direct", check=0)
+    size = (model_folder() / "model.safetensors").stat().st_size
+    assert sent(recipe) - before == size, "for the host whose copy has the size, and another first byte"
+    for host in HOSTS:
+        loads_the_model(recipe, host)
+        forget_weights(recipe, host)
+
+
 def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(recipe: User) -> None:
     """B2: both modes, several revisions side by side, and the real library loads them offline."""
     lab = recipe.lab
+    size = (model_folder() / "model.safetensors").stat().st_size
     for host in HOSTS:
-        lab.host(host).exec(["rm", "-rf", "/root/.cache/huggingface"])
+        forget_weights(recipe, host)
     direct = ("--set", "weights.distribution=direct")
     weights = [each for each in planned(recipe, *direct) if each[1] == "weights"]
     assert weights == [("download", "weights", host) for host in HOSTS]
+    before = sent(recipe)
     recipe.sparkop("download", *SPEC, *direct, check=0)
+    assert sent(recipe) - before == 2 * size, "every host gets it from the hub"
 
-    files = {name: model_folder() / name for name in MODEL_FILES}
-    commit = hub.add_repository(files, MODEL_REPOSITORY, lab=lab.name)
-    for host in HOSTS:
-        found = load_offline(recipe, host, commit)
-        for name, source in files.items():
-            assert (found / name).read_bytes() == source.read_bytes()
-        assert str((found / "config.json").readlink()).startswith("../../blobs/")
+    commit = {loads_the_model(recipe, host).name for host in HOSTS}.pop()
 
     snapshot = f"/root/.cache/huggingface/hub/models--sparkop--tiny-chat/snapshots/{commit}"
     lab.host("spark-2").exec(["sh", "-c", f"rm $(realpath {snapshot}/model.safetensors)"])
@@ -154,7 +188,7 @@ def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(re
     assert sent(recipe) == before, "the worker gets its copy from the head"
     assert load_offline(recipe, "spark-2", commit).name == commit
 
-    changed = {**files, "generation_config.json": b"{}"}
+    changed = {**FILES, "generation_config.json": b"{}"}
     other = hub.add_repository(changed, MODEL_REPOSITORY, revision="next", lab=lab.name)
     before = sent(recipe)
     recipe.sparkop("download", *SPEC, "--set", "weights.revision=next", check=0)
