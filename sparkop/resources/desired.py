@@ -126,17 +126,18 @@ def desire(
     Raises SpecError for what the engine refuses.
     """
     outside = outside or {}
+    whole = desired_hash(spec)
     read = [node.name for node in spec.nodes if node.name in documents]
     ends = dict(zip(read, joined_everywhere([rails(documents[name]) for name in read]), strict=True))
     nodes = {
-        node.name: _node(spec, engine, index, node, documents[node.name], outside, ends[node.name])
+        node.name: _node(spec, whole, engine, index, node, documents[node.name], outside, ends[node.name])
         for index, node in enumerate(spec.nodes)
         if node.name in documents
     }
     if not render:
-        return Desired(spec, engine, nodes, (), "they were not asked for", desired_hash(spec), outside)
+        return Desired(spec, engine, nodes, (), "they were not asked for", whole, outside)
     ranks, why = _ranks(spec, engine, nodes)
-    made = Desired(spec, engine, nodes, ranks, why, desired_hash(spec), outside)
+    made = Desired(spec, engine, nodes, ranks, why, whole, outside)
     return _as_it_runs(made, documents) or made
 
 
@@ -175,6 +176,7 @@ def _run(ranks: Sequence[DesiredRank], spec: ClusterSpec, documents: Mapping[str
 
 def _node(
     spec: ClusterSpec,
+    spec_hash: str,
     engine: Engine,
     index: int,
     node: NodeSpec,
@@ -194,7 +196,7 @@ def _node(
         weights=weights,
         facts=None if unread else _facts(spec, engine, node, document, outside, ends),
         unread=unread,
-        guard=desired_guard(spec, state, weights),
+        guard=desired_guard(spec, spec_hash, state, weights),
     )
 
 

@@ -12,7 +12,6 @@ from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
 from sparkop.resources.bundle import bundle
 from sparkop.resources.labels import ROLE_GUARD, common
 from sparkop.resources.stamped import hash_of, text_of
-from sparkop.spec.hashing import desired_hash
 from sparkop.spec.models import ClusterSpec
 
 _PROGRAM = re.compile(r"memguard-([0-9a-f]{12})\.pyz")
@@ -52,7 +51,7 @@ def without_program(text: str) -> str:
     return _PROGRAM.sub("memguard.pyz", text)
 
 
-def desired_guard(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec | None:
+def desired_guard(spec: ClusterSpec, spec_hash: str, state: str, weights: str) -> ContainerSpec | None:
     """The guard of a node, labelled; None when the spec wants none. ``state``, ``weights``: absolute folders.
 
     As a unit it has no image: the entrypoint's first word is its program, run by the node's own Python.
@@ -60,7 +59,7 @@ def desired_guard(spec: ClusterSpec, state: str, weights: str) -> ContainerSpec 
     if not spec.memory.guard.enabled:
         return None
     made = _unit(spec, state, weights) if spec.memory.guard.as_unit else _container(spec, state, weights)
-    labels = common(spec.name, ROLE_GUARD, hash_of(made), text_of(made), desired_hash(spec))
+    labels = common(spec.name, ROLE_GUARD, hash_of(made), text_of(made), spec_hash)
     return replace(made, labels=labels)
 
 

@@ -46,8 +46,11 @@ def kept(spec: ClusterSpec, documents: Mapping[str, Document]) -> Kept | None:
     """None when something of it is no longer good, when not every rank runs, or when the spec asks for other
     rails than at their start. Wants the documents of all nodes."""
     stamps = _as_asked(spec, documents)
-    if stamps is None:
-        return None
+    return None if stamps is None else _still_good(spec, documents, stamps)
+
+
+def _still_good(spec: ClusterSpec, documents: Mapping[str, Document], stamps: Sequence[Stamp]) -> Kept | None:
+    """What the ranks that bear these stamps were told; None when something of it is no longer good."""
     usable = {node.name: rails(documents[node.name]) for node in spec.nodes}
     shared = _shared(usable)
     fabrics: dict[str, FabricFacts] = {}
@@ -76,19 +79,25 @@ def lost(spec: ClusterSpec, documents: Mapping[str, Document]) -> bool:
 
     To be looked at again before it is believed: addresses are away for a second after ``netplan apply``.
     """
-    return _as_asked(spec, documents) is not None and kept(spec, documents) is None
+    stamps = _as_asked(spec, documents)
+    return stamps is not None and _still_good(spec, documents, stamps) is None
 
 
 def _as_asked(spec: ClusterSpec, documents: Mapping[str, Document]) -> list[Stamp] | None:
     """The stamps of the ranks in order; None when one does not run, or the spec asks for other rails."""
-    asked, whole = wishes(spec), desired_hash(spec)
+    asked = wishes(spec)
     found = []
     for index, node in enumerate(spec.nodes):
         stamp = _stamp(spec, documents[node.name], index)
-        if stamp is None or (stamp.fabric != asked if stamp.fabric else stamp.spec != whole):
+        if stamp is None or not _as_then(spec, asked, stamp):
             return None
         found.append(stamp)
     return found
+
+
+def _as_then(spec: ClusterSpec, asked: str, stamp: Stamp) -> bool:
+    """Whether the rank was made by the same wishes; of one without them, by the same spec."""
+    return stamp.fabric == asked if stamp.fabric else stamp.spec == desired_hash(spec)
 
 
 def notes(spec: ClusterSpec, found: Kept, fresh: Sequence[NodeFacts]) -> tuple[str, ...]:

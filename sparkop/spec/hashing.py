@@ -21,9 +21,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,6 +33,9 @@ VERSION = 1
 """The version that this sparkop stamps."""
 
 KNOWN_VERSIONS = (1,)
+
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+"""Types whose values are canonical as they are, which most values are: a plan takes dozens of hashes."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -63,32 +67,44 @@ def matches(value: object, stamped: str | None) -> bool:
 
 
 def _plain(value: object) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, Enum):
         return _plain(value.value)
-    if value is None or isinstance(value, (bool, str)):
+    names = _fields(type(value))  # type: ignore[arg-type]  # a class is hashable
+    if names is not None:
+        return _mapping((name, getattr(value, name)) for name in names)
+    if isinstance(value, Mapping):
+        return _mapping(value.items())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=canonical_json)
+    if isinstance(value, str):
         return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return _number(value)
-    if isinstance(value, BaseModel):
-        return _mapping({name: getattr(value, name) for name in type(value).model_fields})
-    if is_dataclass(value) and not isinstance(value, type):
-        return _mapping({each.name: getattr(value, each.name) for each in fields(value)})
-    if isinstance(value, Mapping):
-        return _mapping(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((_plain(item) for item in value), key=canonical_json)
     raise TypeError(f"no canonical form for {type(value).__name__}")
 
 
-def _mapping(value: Mapping[Any, object]) -> dict[str, Any]:
-    for key in value:
+@cache
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """The names of a model's or a dataclass's fields; None for what is neither."""
+    if issubclass(kind, BaseModel):
+        return tuple(kind.model_fields)
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+
+
+def _mapping(items: Iterable[tuple[Any, object]]) -> dict[str, Any]:
+    found = {}
+    for key, item in items:
         if not isinstance(key, str):
             raise TypeError(f"keys are text, not {type(key).__name__}")
-    return {key: _plain(item) for key, item in value.items() if item is not None}
+        if item is not None:
+            found[key] = _plain(item)
+    return found
 
 
 def _number(value: float) -> int | float:

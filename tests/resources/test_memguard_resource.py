@@ -38,7 +38,7 @@ def put(node: SimulatedNode, name: str, document: dict[str, Any]) -> None:
 
 
 def guard_of(cluster: Cluster) -> ContainerSpec:
-    found = desired_guard(cluster.spec, STATE, "/w")
+    found = desired_guard(cluster.spec, "v1:0", STATE, "/w")
     assert found is not None
     return found
 
