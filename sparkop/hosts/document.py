@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_interface
 from typing import Any
 
 from sparkop.errors import UnreachableError
+from sparkop.hosts.addresses import ip_interface, ipv6_address
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.typed import NotOfTypeError, decode
 
@@ -71,7 +71,7 @@ class Gid:
     netdev: str | None = None
 
     def __post_init__(self) -> None:
-        IPv6Address(self.gid)  # raises ValueError
+        ipv6_address(self.gid)  # raises ValueError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,20 +83,23 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
+_HEAD = re.compile(rb"^sparkop ([0-9a-f]+) (\d+)\n", re.MULTILINE)
+"""The line before an answer: its nonce and its size in bytes."""
+
+
 def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
     """The framed answer in what a program printed, start-up noise before and after it or not.
 
     ``said``: standard error, for the message. Raises UnreachableError when there is no whole answer of
     this request: half of one, an old one, or one of another.
     """
-    found = re.search(rb"(?:^|\n)sparkop " + nonce.encode() + rb" (\d+)\n", output)
+    found = next((head for head in _HEAD.finditer(output) if head[1] == nonce.encode()), None)
     if found is None:
-        other = re.search(rb"(?:^|\n)sparkop [0-9a-f]+ \d+\n", output)
-        cause = "it answered another request" if other else "it gave no answer"
+        cause = "it answered another request" if _HEAD.search(output) else "it gave no answer"
         raise UnreachableError(
             "The node's answer can't be read.", node=node, cause=cause, detail=_tail(said or output)
         )
-    size = int(found[1])
+    size = int(found[2])
     payload, trailer = output[found.end() :][:size], output[found.end() + size :]
     if len(payload) < size or not trailer.startswith(b"\nend " + nonce.encode() + b"\n"):
         raise UnreachableError(

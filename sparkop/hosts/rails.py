@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv4Network, IPv6Address, ip_interface
+from ipaddress import IPv4Interface, IPv4Network
 
+from sparkop.hosts.addresses import ip_interface, ipv4_network, ipv6_address
 from sparkop.hosts.document import Device, Document, Interface
 
 ROCE_V2 = "RoCE v2"
@@ -29,7 +30,7 @@ class Rail:
     @property
     def network(self) -> IPv4Network:
         """The network of its address: rails of two nodes are joined when it is the same."""
-        return IPv4Interface(f"{self.address}/{self.prefix}").network
+        return ipv4_network(f"{self.address}/{self.prefix}")
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def place_by_hand(
 
 def gid_index(device: Device, address: str) -> int | None:
     """The index of the RoCE v2 GID that holds an IPv4 address; it differs per device and moves."""
-    wanted = IPv6Address(f"::ffff:{address}")
-    matches = [g.index for g in device.gids if g.type == ROCE_V2 and IPv6Address(g.gid) == wanted]
+    wanted = ipv6_address(f"::ffff:{address}")
+    matches = [g.index for g in device.gids if g.type == ROCE_V2 and ipv6_address(g.gid) == wanted]
     return min(matches, default=None)
 
 

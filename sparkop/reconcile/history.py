@@ -69,24 +69,29 @@ def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
     """Starts by ``watch`` since the last one by a human, and since a group has served for long."""
     found: list[Restart] = []
     for entry in entries:
-        if entry.get("event") == "start" and entry.get("by") == WATCH:
-            numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
-            found.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
-        elif entry.get("event") in ("start", SERVED):
-            found.clear()
+        _count(entry, found)
     return tuple(found)
+
+
+def _count(entry: Mapping[str, Any], restarts: list[Restart]) -> None:
+    """Take one more entry into the restarts that count."""
+    if entry.get("event") == "start" and entry.get("by") == WATCH:
+        numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
+        restarts.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
+    elif entry.get("event") in ("start", SERVED):
+        restarts.clear()
 
 
 def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
     found: GaveUp | None = None
-    failure = ""
-    for number, entry in enumerate(entries):
+    failure, tried = "", list[Restart]()
+    for entry in entries:
+        _count(entry, tried)
         event, group = entry.get("event"), str(entry.get("what") or "").startswith(GROUP)
         if event == FAILED:
             failure = str(entry.get("text") or "")
         elif event == FAULT and group:
-            tried = _restarts(entries[: number + 1])
-            found = GaveUp(_moment(entry), str(entry.get("text") or ""), tried, failure)
+            found = GaveUp(_moment(entry), str(entry.get("text") or ""), tuple(tried), failure)
         elif (event == "start" and entry.get("by") != WATCH) or (event == MENDED and group):
             found, failure = None, ""
     return found
