@@ -96,17 +96,17 @@ def test_both_with_real_vllm(user: User, tmp_path: Path) -> None:
     assert measured["ctx"][0]["prompt_tokens"] > 20_000
 
 
-def interrupted(user: User, *words: str, after: float) -> float:
-    """Seconds that a command takes to end when it gets Ctrl-C so many seconds after its start."""
+def interrupted(user: User, *words: str) -> float:
+    """Seconds that a command takes to end when it gets Ctrl-C while it waits for the nodes."""
     command = [sys.executable, "-m", "sparkop", *words]
     with subprocess.Popen(
         command, cwd=ROOT, env=user.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
-        time.sleep(after)
-        assert running.poll() is None, f"{words[0]} has ended before"
+        threads = Path(f"/proc/{running.pid}/task")
+        until(lambda: len(list(threads.iterdir())) > 2, 60)  # it connects to each node in a thread
         running.send_signal(signal.SIGINT)
         began = time.monotonic()
-        told = running.communicate(timeout=30)[1]
+        told = running.communicate(timeout=60)[1]
         assert running.returncode == 130
         assert "interrupted; run the same command again" in told
         return time.monotonic() - began
@@ -117,11 +117,11 @@ def test_a_frozen_follower_is_named_soon_and_holds_up_no_ctrl_c(user: User) -> N
     user.sparkop("apply", STANDIN, check=0)
     user.sparkop("lab", "break", "freeze", "spark-2", check=0)
     for command in ("doctor", "smoke"):
-        assert interrupted(user, command, STANDIN, after=3) < 2
+        assert interrupted(user, command, STANDIN) < 5, "half a second on a quiet machine; it had been ten"
 
     began = time.monotonic()
     hung = user.sparkop("smoke", STANDIN, check=6)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120, "22 s on a quiet machine; a deadline alone is 180"
     assert "what hangs: spark-2, which has rank 1, does not answer" in hung.out
     assert "sparkop apply" in hung.out
     assert "streaming" not in hung.out, "it would hang as well"
