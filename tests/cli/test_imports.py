@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UNUSED = (
-    "docker", "requests", "huggingface_hub", "httpx", "rich.progress", "rich.table", "sparkop.clients",
-    "sparkop.lab", "sparkop.views.doctor",
+    "docker", "requests", "huggingface_hub", "httpx", "invoke", "asyncio", "unittest", "yaml",
+    "rich", "sparkop.clients", "sparkop.lab", "sparkop.views.doctor",
 )  # fmt: skip
 """Modules that a diff with nothing to do needs none of."""
 
