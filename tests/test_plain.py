@@ -10,8 +10,10 @@ from sparkop.errors import UnreachableError
 from sparkop.plain import json_plain, one_line, plain
 from sparkop.reconcile.events import Happened
 from sparkop.reconcile.logs import LogLine
+from sparkop.reconcile.plan import Plan
 from sparkop.views import errors, events, logs
 from sparkop.views.console import out, print_json, talk
+from sparkop.views.plan import show_plan
 from sparkop.views.watch import watch_events
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202eevil\ud800"
@@ -42,13 +44,14 @@ def test_json_says_the_same() -> None:
 
 
 def test_no_view_lets_it_through(capsys: pytest.CaptureFixture[str]) -> None:
-    """Log lines, events, failures, watch, and anything that is printed as JSON."""
+    """Log lines, events, failures, plans, watch, and anything that is printed as JSON."""
     logs.show_logs(iter([LogLine(0, "spark-1", HOSTILE)]))
     events.show_events([Happened(at=0.0, event="fault", text=HOSTILE)])
     errors.show_error(
         UnreachableError(HOSTILE, node="spark-1", cause=HOSTILE, detail=HOSTILE, remedy=HOSTILE)
     )
     print_json({"name": HOSTILE})
+    show_plan(Plan(warnings=(HOSTILE,)))
     for output in ("text", "json"):
         watch_events(output)("fault", detail=HOSTILE)
     said = capsys.readouterr()

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkop.serving.summary import Comparison, Row, rows
-from sparkop.views.console import PlainConsole, out, print_json, talk
+from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
+from sparkop.views.plain_console import PlainConsole
 
 _BAR = 20
 """Characters of the longest bar."""

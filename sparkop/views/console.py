@@ -1,7 +1,7 @@
 """The two channels: stdout is data, stderr is talk. NO_COLOR and non-terminals are honoured by rich.
 
 All that views say goes through here, and much of it is text of nodes: what would steer a terminal is taken
-out at this one place.
+out at this one place. rich is imported for what has colours: a plan and a JSON document have none.
 """
 
 from __future__ import annotations
@@ -10,36 +10,33 @@ import json
 import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkop.plain import json_plain, plain
 
-
-class PlainConsole(Console):
-    """Colours are rich's own, never those of the text; no markup, as text of nodes may look like it."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **settings)
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does, with every piece of text made plain."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @cache
 def out() -> Console:
     """Data, on stdout."""
+    from sparkop.views.plain_console import PlainConsole
+
     return PlainConsole(soft_wrap=not sys.stdout.isatty())
 
 
 @cache
 def talk() -> Console:
     """Talk, on stderr."""
+    from sparkop.views.plain_console import PlainConsole
+
     return PlainConsole(stderr=True, soft_wrap=not sys.stderr.isatty())
+
+
+def print_lines(lines: Iterable[str], channel: TextIO | None = None) -> None:
+    """Lines without colours on stdout, or another channel; a terminal breaks those that are too long."""
+    (channel or sys.stdout).write("".join(f"{plain(line)}\n" for line in lines))
 
 
 def print_json(value: Any) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from sparkop.errors import SparkopError
 from sparkop.resources.events import Event
 from sparkop.views.console import print_line, talk
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 
 def error_lines(error: SparkopError) -> list[Text]:
     """What happened and on which node, the evidence, the likely cause, the next command."""
+    from rich.text import Text
+
     head = Text("sparkop: ", style="bold red")
     if error.node:
         head.append(f"{error.node}: ", style="bold")
@@ -40,4 +45,4 @@ def print_error(error: SparkopError) -> None:
 
 def show_note(event: Event) -> None:
     """Say on stderr what a reading command waits for."""
-    talk().print(Text(f"{event.node}: {event.text}" if event.node else event.text, style="dim"))
+    talk().print(f"{event.node}: {event.text}" if event.node else event.text, style="dim")

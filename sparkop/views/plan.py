@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
-
-from rich.text import Text
 
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import counted
 from sparkop.resources.operations import Blocker, Operation, Unknown
 from sparkop.views.confirm import agreed
-from sparkop.views.console import out, print_json, talk
+from sparkop.views.console import print_json, print_lines, talk
 from sparkop.views.plan_text import plan_lines
 
 
@@ -20,8 +19,7 @@ def show_plan(plan: Plan, output: str = "text") -> None:
     if output == "json":
         print_json(plan_json(plan))
         return
-    for line in plan_lines(plan):
-        out().print(Text(line))
+    print_lines(plan_lines(plan))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -68,13 +66,11 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
 
 def show_left(operations: Sequence[Operation]) -> None:
     """How much an interrupted apply has not done, on stderr; which, its progress has told."""
-    talk().print(
-        Text(f"left to do: {counted(len(operations), 'operation')} (sparkop diff shows them)", style="yellow")
-    )
+    left = counted(len(operations), "operation")
+    talk().print(f"left to do: {left} (sparkop diff shows them)", style="yellow")
 
 
 def ask_approval(plan: Plan) -> bool:
     """Ask on a terminal when the plan stops serving; yes without one."""
-    for line in plan_lines(plan):
-        talk().print(Text(line))
+    print_lines(plan_lines(plan), sys.stderr)
     return agreed("This stops serving. Go on?")
