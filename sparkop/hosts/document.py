@@ -3,9 +3,10 @@
 Unknown keys are ignored (a newer probe may say more), types are strict. A section that is ``None`` could
 not be read and is unknown; ``errors`` says why. Inside a section, a requested thing that is ``None`` is
 absent, and one that is missing from its mapping could not be read.
-"""
 
-from __future__ import annotations
+Annotations here are no text (no ``from __future__ import annotations``): ``decode`` reads them, and would
+compile each one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,6 +3,9 @@
 Every field says what it means in ``description`` and, with :func:`about`, its unit, the engine flag or
 environment variable that it becomes, and the recipe variable that it replaces. ``sparkop explain``, the
 JSON Schema and docs/reference/spec.md are made from these, so there is no second place to write them.
+
+Modules of models have no ``from __future__ import annotations``: pydantic would compile each annotation from
+its text, at every start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """How clients of the API are set up: `sparkop connect`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What both engines share in the spec: container settings, NCCL, extra arguments, environment."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field

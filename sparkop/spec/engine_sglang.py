@@ -1,7 +1,5 @@
 """What SGLang is asked to do. Flags that have no field go to ``extraArgs``."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

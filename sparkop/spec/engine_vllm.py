@@ -1,7 +1,5 @@
 """What vLLM is asked to do. Flags of the pinned image that have no field go to ``extraArgs``."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

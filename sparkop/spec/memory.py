@@ -1,8 +1,6 @@
 """Memory of one node: what the engine may take, and the guard that keeps the node alive."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,7 +44,7 @@ class MemoryGuardSpec(SpecModel):
         return self.run == "unit"
 
     @model_validator(mode="after")
-    def _floors_in_order(self) -> MemoryGuardSpec:
+    def _floors_in_order(self) -> Self:
         if self.action_floor <= 0:
             raise refusal(
                 "must be more than 0 B; memory.guard.enabled: false is no guard at all", "actionFloor"

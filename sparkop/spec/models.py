@@ -1,8 +1,6 @@
 """The ClusterSpec: what a user asks for. See docs/reference/spec.md, which is made from these models."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -87,7 +85,7 @@ class WeightsSpec(SpecModel):
     )
 
     @model_validator(mode="after")
-    def _one_place(self) -> WeightsSpec:
+    def _one_place(self) -> Self:
         if self.path is None and self.hub_cache is None:
             raise refusal(
                 "needs path (a plain folder) or hubCache (a hub cache), to know where the weights lie"
@@ -126,7 +124,7 @@ class BuildSpec(SpecModel):
     )
 
     @model_validator(mode="after")
-    def _not_its_own_base(self) -> BuildSpec:
+    def _not_its_own_base(self) -> Self:
         if self.tag == self.base:
             raise refusal("tag is the base's own name: each build would start from the one before", "tag")
         return self
@@ -158,7 +156,7 @@ class ImageSpec(SpecModel):
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> ImageSpec:
+    def _one_source(self) -> Self:
         if self.reference is None and self.build is None:
             raise refusal("needs reference (an image to pull) or build (an image to make)")
         if self.reference is not None and self.build is not None:
@@ -210,7 +208,7 @@ class ApiSpec(SpecModel):
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104
 
     @model_validator(mode="after")
-    def _key_file_needs_key(self) -> ApiSpec:
+    def _key_file_needs_key(self) -> Self:
         if self.key == "none" and self.key_file is not None:
             raise refusal(
                 "has no meaning while key is none: leave it out, or write `key: generate`", "keyFile"
@@ -269,7 +267,7 @@ class RulesSpec(SpecModel):
     )
 
     @model_validator(mode="after")
-    def _each_once(self) -> RulesSpec:
+    def _each_once(self) -> Self:
         seen: set[str] = set()
         for index, each in enumerate(self.override):
             if each.id in seen:
@@ -323,7 +321,7 @@ class ClusterSpec(SpecModel):
         return self.nodes[0]
 
     @model_validator(mode="after")
-    def _names(self) -> ClusterSpec:
+    def _names(self) -> Self:
         names: set[str] = set()
         for index, node in enumerate(self.nodes):
             if node.name == CONTROLLER:
@@ -344,7 +342,7 @@ class ClusterSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
-    def _fabric_by_hand(self) -> ClusterSpec:
+    def _fabric_by_hand(self) -> Self:
         if self.fabric.detect or len(self.nodes) == 1:
             return self
         for index, node in enumerate(self.nodes):

@@ -1,7 +1,5 @@
 """The machines of a cluster and the network between them."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from typing import Annotated, Literal
