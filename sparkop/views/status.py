@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from sparkop.reconcile.converge import Converged
@@ -19,6 +19,9 @@ from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
 from sparkop.views.quantities import moment, sparkline
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
 OPEN = "no key: whoever reaches this port may use the model. `api.key: generate` in the spec makes one"
@@ -122,10 +125,17 @@ def _endpoint_style(status: Status) -> str:
     return "bold green" if status.endpoint == "ready" else "bold yellow"
 
 
-def _nodes_table(status: Status) -> Table:
+def _table(*columns: str) -> Table:
+    from rich.table import Table  # here: an apply with nothing to do shows none
+
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("node", "state", "memory available", "guard"):
-        table.add_column(name)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _nodes_table(status: Status) -> Table:
+    table = _table("node", "state", "memory available", "guard")
     for node in status.nodes:
         table.add_row(node.node, _state(node), _memory(node), _guard(node.guard))
     return table
@@ -148,9 +158,7 @@ def _guard(guard: GuardStatus | None) -> str:
 
 
 def _ranks_table(ranks: tuple[RankStatus, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("rank", "node", "container", "state", "for"):
-        table.add_column(name)
+    table = _table("rank", "node", "container", "state", "for")
     for rank in ranks:
         since = precise_seconds(rank.seconds) if rank.seconds is not None else ""
         table.add_row(str(rank.rank), rank.node, rank.container, rank.state, since)

@@ -30,6 +30,13 @@ from sparkop.engines import rules_budget, rules_common, rules_sglang, rules_vllm
 print(sorted(n for n in sys.modules if any(f"{{n}}.".startswith(f"{{u}}.") for u in {UNUSED!r})))
 """
 
+ALL_OF_APPLY = """
+import sys
+import sparkop.cli.apply, sparkop.reconcile.converge
+import sparkop.views.plan, sparkop.views.progress, sparkop.views.status
+print([name for name in ("rich.progress", "rich.live", "rich.table") if name in sys.modules])
+"""
+
 WHEN_NODES_CONNECT = """
 import sys
 import sparkop.reconcile.nodes as nodes
@@ -55,6 +62,10 @@ def python(program: str, *arguments: str) -> str:
 
 def test_diff_imports_nothing_that_it_does_not_need() -> None:
     assert python(ALL_OF_DIFF) == "[]"
+
+
+def test_apply_imports_no_bars_and_tables_before_it_shows_one() -> None:
+    assert python(ALL_OF_APPLY) == "[]"
 
 
 def test_going_inside_a_lab_imports_nothing_that_makes_labs() -> None:
