@@ -42,11 +42,13 @@ class Teller:
         self._forget(faults, {*warnings, *held})
         if plan.operations:
             why = why_of(plan)
+            self.told.pop("rest", None)
             self.state("plan", why, event="planned", operations=len(plan.operations), why=why)
-        elif self.told.pop("plan", None) or "rest" not in self.told:
-            self.told["rest"] = ""
-            nodes = len(reading.observed.documents)
-            self.say("looked", nodes=nodes, of=len(reading.desired.spec.nodes), converged=plan.converged)
+        else:
+            nodes, of = len(reading.observed.documents), len(reading.desired.spec.nodes)
+            good = plan.converged
+            self.told.pop("plan", None)
+            self.state("rest", str(good), event="looked", nodes=nodes, of=of, converged=good)
 
     def _forget(self, faults: Mapping[str, Fault], texts: Container[str]) -> None:
         for name in [n for n in self.told if n.startswith(("fault ", "warning ", "held "))]:

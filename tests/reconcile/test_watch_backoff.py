@@ -17,7 +17,7 @@ from sparkop.errors import (
     UnreachableError,
     WaitInterruptedError,
 )
-from sparkop.hosts.simulated_node import SimulatedImage
+from sparkop.hosts.simulated_node import Answer, SimulatedImage
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
@@ -262,6 +262,27 @@ def test_a_mended_cause_serves_again_and_the_failure_is_told_once() -> None:
     held = [fields["text"] for event, fields in watching.said if event == "held"]
     assert len(held) <= len(entries(cluster, "failed")), "once for each pause, although it gets shorter"
     assert held[0].startswith("pull image on spark-1: did not help; again in ")
+
+
+def silent(cluster: Cluster) -> None:
+    cluster.node("spark-2").answer = Answer.SILENT
+
+
+def answers(cluster: Cluster) -> None:
+    cluster.node("spark-2").answer = Answer.WHOLE
+
+
+@pytest.mark.parametrize(("happen", "mend"), [(no_image, pulled_by_hand), (silent, answers)])
+def test_that_all_is_well_again_is_told(
+    happen: Callable[[Cluster], None], mend: Callable[[Cluster], None]
+) -> None:
+    """Also when it was nothing that watch did."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.run(4, [(30.0, lambda: happen(cluster)), (120.0, lambda: mend(cluster))])
+    looked = [fields["converged"] for event, fields in watching.said if event == "looked"]
+    assert looked[0] is looked[-1] is True
+    assert False in looked
 
 
 def test_a_boot_is_another_node() -> None:
