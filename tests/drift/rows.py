@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkop.lab.layout import REGISTRY_NAME, REGISTRY_PORT
 from tests.drift.watcher import (
     Event,
     Stage,
@@ -153,6 +154,23 @@ def _give_port(stage: Stage) -> None:
     stage.shell(HEAD, "test -e /run/squatter.bound; kill $(cat /run/squatter.pid); rm /run/squatter.*")
 
 
+def _registry_away(stage: Stage) -> None:
+    """On both nodes, and their images are gone: every pull fails."""
+    refused = f"docker pull {REGISTRY_NAME}:{REGISTRY_PORT}/none 2>&1 | grep -q 'connection refused'"
+    nowhere = f"sed 's/ {REGISTRY_NAME}//; $ a 127.0.0.1 {REGISTRY_NAME}' /run/hosts.kept >/etc/hosts"
+    for host in (HEAD, WORKER):  # Docker remembers for a while what the file said
+        stage.shell(host, f"cp /etc/hosts /run/hosts.kept; {nowhere}")
+        stage.shell(host, f'timeout 30 sh -c "until {refused}; do sleep 0.5; done"')
+    for host in (HEAD, WORKER):
+        stage.break_("image-drift", host)
+
+
+def _pulled_by_hand(stage: Stage) -> None:
+    for host in (HEAD, WORKER):
+        stage.shell(host, "cat /run/hosts.kept >/etc/hosts; rm /run/hosts.kept")
+        stage.mend("image-drift", host)
+
+
 def _relieved(stage: Stage) -> None:
     assert stage.ranks() == [], "the rank that was not killed is down, too"
     stage.mend("memory-pressure", WORKER)
@@ -225,6 +243,15 @@ ROWS: tuple[Row, ...] = (
     repaired("kill-guard", WORKER, "guard dead", "the guard alone anew", done("start", "memguard")),
     Row("guard hangs", "the guard alone anew", _pause_guard, planned, done("start", "memguard")),
     repaired("image-drift", WORKER, "image gone on one node", "pulled by digest", converged),
+    Row(
+        "every pull fails, then the image is pulled by hand",
+        "tried at growing pauses; seen at the next look",
+        _registry_away,
+        lambda event: event["event"] == "pull-failed",
+        converged,
+        then=_pulled_by_hand,
+        calm=40.0,
+    ),
     repaired("corrupt-weight", HEAD, "a weight file damaged", "the file alone fetched", converged),
     repaired("missing-weight", WORKER, "a weight file missing", "the file alone fetched", converged),
     only_told("cable", WORKER, "cable pulled", f"fabric@{WORKER}"),
@@ -244,8 +271,8 @@ ROWS: tuple[Row, ...] = (
         "the key file changed (401)",
         "told, nothing restarted",
         _another_key,
-        told(f"endpoint@{HEAD}"),
-        mended(f"endpoint@{HEAD}"),
+        told(f"rank/all@{HEAD}"),
+        mended(f"rank/all@{HEAD}"),
         then=_old_key,
         calm=7.0,
         seconds=90,
