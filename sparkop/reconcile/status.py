@@ -24,7 +24,6 @@ from sparkop.resources.group import age, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.stamped import same
 from sparkop.resources.trip import Story, advice_for, story_in
 from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
@@ -304,4 +303,4 @@ def _other(desired: Desired, own: DesiredRank | None, stamped: str) -> str:
         return ""
     if own is None:
         return " (left over)"
-    return "" if same(own.container, stamped) else " (another configuration)"
+    return "" if own.made(stamped) else " (another configuration)"

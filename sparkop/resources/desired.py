@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sparkop.engines.base import Engine, FabricFacts, NodeFacts, RankContainer
@@ -75,6 +76,15 @@ class DesiredRank:
         """What of the container may be shown, for the label."""
         return text_of(self.container, self.private)
 
+    @cached_property
+    def hash(self) -> str:
+        """Of the container: what a new one is stamped with."""
+        return hash_of(self.container)
+
+    def made(self, stamped: str) -> bool:
+        """Whether a container with this stamped hash, of this or an older sparkop, is as it should be."""
+        return stamped == self.hash or same(self.container, stamped)
+
     @property
     def name(self) -> str:
         """Name of the container."""
@@ -83,7 +93,7 @@ class DesiredRank:
     def labelled(self, cluster: str, spec_hash: str, *, epoch: int, generation: int) -> ContainerSpec:
         """The container to create."""
         made = self.container
-        labels = {**made.labels, **common(cluster, ROLE_RANK, hash_of(made), self.text, spec_hash)}
+        labels = {**made.labels, **common(cluster, ROLE_RANK, self.hash, self.text, spec_hash)}
         labels |= {RANK: str(self.rank), EPOCH: str(epoch), GENERATION: str(generation), MEMORY: self.numbers}
         return replace(made, labels=labels)
 
@@ -167,7 +177,7 @@ def _run(ranks: Sequence[DesiredRank], spec: ClusterSpec, documents: Mapping[str
     """Whether every rank is there as it should be."""
     return all(
         any(
-            container.name == rank.name and same(rank.container, stamp.hash)
+            container.name == rank.name and rank.made(stamp.hash)
             for container, stamp in ours(documents[rank.node], spec.name, ROLE_RANK)
         )
         for rank in ranks

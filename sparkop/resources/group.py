@@ -10,7 +10,7 @@ from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
-from sparkop.resources.stamped import changed_field, same, short_image
+from sparkop.resources.stamped import changed_field, short_image
 from sparkop.serving.canary import Serving
 
 HOPELESS = (
@@ -117,7 +117,7 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
 def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
     if own is None:
         return Cause("container", "missing", "running")
-    if not same(rank.container, own.stamp.hash):
+    if not rank.made(own.stamp.hash):
         changed = changed_field(own.stamp.desired, rank.text)
         if changed is None:
             return Cause("hash", own.stamp.hash[:15] or "none", "that of the spec")

@@ -16,7 +16,6 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
-from sparkop.resources.stamped import same
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -119,7 +118,7 @@ def _unchanged(desired: Desired, observed: Observed, trip: Trip) -> bool:
     """Whether the ranks would take as much memory as those that were killed."""
     if trip.numbers:
         return any(rank.numbers == trip.numbers for rank in desired.ranks)
-    if any(same(rank.container, trip.hash) for rank in desired.ranks):
+    if any(rank.made(trip.hash) for rank in desired.ranks):
         return True
     return _of_this_spec(desired, observed, trip)
 
