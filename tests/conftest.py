@@ -1,6 +1,8 @@
-"""Fixtures of all tests: the lab, and settings that keep runs on small machines repeatable."""
+"""Fixtures of all tests: the lab, and settings that make runs on any machine the same."""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +12,10 @@ from tests.labkit import lab as lab
 
 settings.register_profile("sparkop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sparkop")
+
+# A job that a shell started in the background ignores Ctrl-C, and so does everything that it starts: a test
+# that interrupts would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
