@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkop.errors import BlockedError, UnreachableError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
-from sparkop.hosts.http import lines_of
-from sparkop.hosts.streams import Opened, Stream
+from sparkop.hosts.streams import Opened, Stream, lines_of
 
 if TYPE_CHECKING:
     import docker

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from sparkop.hosts.channels import SocketLike
+from sparkop.hosts.streams import lines_of
 
 Dial = Callable[[float], SocketLike]
 """Opens a stream to the service; the argument is its timeout in seconds. Raises OSError."""
@@ -60,17 +61,6 @@ class StreamResponse:
     def close(self) -> None:
         self._response.close()
         self._connection.close()
-
-
-def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines of a stream that comes in parts."""
-    rest = b""
-    for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest
 
 
 def request(

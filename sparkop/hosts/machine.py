@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 from sparkop.errors import UnreachableError
-from sparkop.hosts import http
 from sparkop.hosts.base import LOOPBACK, VERSION, Fence, HttpResponse, Json
 from sparkop.hosts.channels import SocketLike
 from sparkop.hosts.docker_engine import EngineContainers
@@ -108,6 +107,8 @@ class Machine(ABC):
         timeout: float = 30.0,
         address: str = LOOPBACK,
     ) -> HttpResponse:
+        from sparkop.hosts import http  # here: a cold diff asks no service while no rank runs
+
         return http.request(lambda t: self.dial_port(port, t, address), method, path, headers, body, timeout)
 
     def log_lines(self, container: str, *, tail: int, follow: bool = False) -> Stream[str]:

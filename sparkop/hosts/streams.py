@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -81,3 +81,14 @@ class Stream(Generic[T]):
                 self._source = source
                 return
         source.close()
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines of a stream that comes in parts."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest

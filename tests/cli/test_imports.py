@@ -17,7 +17,7 @@ from sparkop.spec.models import ClusterSpec
 
 ROOT = Path(__file__).parents[2]
 UNUSED = (
-    "docker", "requests", "huggingface_hub", "httpx", "invoke", "asyncio", "unittest", "yaml",
+    "docker", "requests", "huggingface_hub", "httpx", "http.client", "invoke", "asyncio", "unittest", "yaml",
     "rich", "sparkop.clients", "sparkop.lab", "sparkop.views.doctor",
 )  # fmt: skip
 """Modules that a diff with nothing to do needs none of."""

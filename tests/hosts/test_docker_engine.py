@@ -11,7 +11,7 @@ import pytest
 from sparkop.hosts import channels
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
 from sparkop.hosts.docker_engine import create_body
-from sparkop.hosts.http import lines_of
+from sparkop.hosts.streams import lines_of
 
 
 def test_everything_that_is_set_is_asked_for() -> None:
