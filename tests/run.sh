@@ -22,5 +22,5 @@ step ruff check .
 step ruff format --check .
 step mypy
 step lint-imports
-step python -m pytest -m "not lab and not vllm" -n 2 --dist loadfile
+step python -m pytest -m "not lab and not vllm" -n 2 --dist loadfile --no-loadscope-reorder
 step python -m pytest -m "lab or vllm" -n 3 --dist loadfile --no-loadscope-reorder --timeout 600
