@@ -8,7 +8,8 @@ import threading
 import time
 from typing import Any, Literal, Protocol
 
-from sparkop.hosts.ssh_library import paramiko
+import paramiko
+from paramiko.common import cMSG_CHANNEL_OPEN
 
 
 class SocketLike(Protocol):
@@ -101,7 +102,7 @@ def open_streamlocal(transport: Any, path: str, timeout: float) -> paramiko.Chan
     with transport.lock:
         number = transport._next_channel()
         request = paramiko.Message()
-        request.add_byte(paramiko.common.cMSG_CHANNEL_OPEN)
+        request.add_byte(cMSG_CHANNEL_OPEN)
         request.add_string("direct-streamlocal@openssh.com")
         request.add_int(number)
         request.add_int(window)

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+import paramiko
+
 from sparkop.errors import UnreachableError
 from sparkop.hosts.base import LOOPBACK
 from sparkop.hosts.channels import ChannelSocket, SocketLike, open_streamlocal
 from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program
-from sparkop.hosts.ssh_library import paramiko
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
 from sparkop.node.wire import DOCKER_SOCKET

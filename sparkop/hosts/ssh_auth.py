@@ -8,7 +8,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from sparkop.hosts.ssh_library import paramiko
+import paramiko
+from paramiko.agent import AgentSSH
+from paramiko.pkey import PublicBlob, UnknownKeyType
+
 from sparkop.hosts.ssh_options import SshOptions
 
 
@@ -23,7 +26,7 @@ class NotAuthenticatedError(paramiko.AuthenticationException):
         """Methods that the server would take, where it said so."""
 
 
-class Agent(paramiko.agent.AgentSSH):
+class Agent(AgentSSH):
     """The agent behind a socket (paramiko's own Agent knows only SSH_AUTH_SOCK)."""
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +92,7 @@ def _public_blob(file: Path) -> bytes | None:
     """The public half of a key file in wire form, by the .pub beside it (or itself)."""
     public = file if file.suffix == ".pub" else file.with_name(file.name + ".pub")
     try:
-        blob: bytes = paramiko.pkey.PublicBlob.from_file(str(public)).key_blob
+        blob: bytes = PublicBlob.from_file(str(public)).key_blob
         return blob
     except (OSError, ValueError, paramiko.SSHException):
         return None
@@ -101,7 +104,7 @@ def _load(file: Path, locked: list[str]) -> paramiko.PKey | None:
     except (paramiko.PasswordRequiredException, TypeError):  # cryptography's word for a missing passphrase
         locked.append(str(file))
         return None
-    except (OSError, ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType):
+    except (OSError, ValueError, paramiko.SSHException, UnknownKeyType):
         return None
     certificate = file.with_name(file.name + "-cert.pub")
     if certificate.exists():

@@ -11,10 +11,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import paramiko
+from fabric import Config, Connection
+from paramiko.pkey import UnknownKeyType
+
 from sparkop.errors import HostKeyError, UnreachableError
 from sparkop.hosts.known_hosts import add_key, fingerprint, known_keys
 from sparkop.hosts.ssh_auth import Authentication, NotAuthenticatedError
-from sparkop.hosts.ssh_library import paramiko
 from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name, read_options
 
 CHANNEL_TIMEOUT = 10.0
@@ -47,18 +50,22 @@ class _Policy(paramiko.MissingHostKeyPolicy):
 class Link:
     """An open connection, with the jump host's behind it."""
 
-    def __init__(self, client: paramiko.SSHClient, options: SshOptions, behind: Link | None) -> None:
-        self.client = client
-        self.transport = _transport(client)
+    def __init__(self, connection: Connection, options: SshOptions, behind: Link | None) -> None:
+        self.connection = connection
         self.options = options
         self.behind = behind
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        transport: paramiko.Transport = self.connection.transport
+        return transport
 
     @property
     def alive(self) -> bool:
         return self.transport.is_active()
 
     def close(self) -> None:
-        self.client.close()
+        self.connection.close()
         if self.behind is not None:
             self.behind.close()
 
@@ -82,10 +89,25 @@ def open_link(target: Target, jump: str | None = None) -> Link:
         raise
 
 
-def _connect(target: Target, options: SshOptions, behind: Link | None) -> paramiko.SSHClient:
+def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connection:
     known = known_keys(options.known_hosts, options.host_key_name)
     sock = _dial(target, options, behind)
-    client = paramiko.SSHClient()
+    connection = Connection(
+        options.hostname,
+        user=options.user,
+        port=options.port,
+        gateway=False,
+        config=Config(lazy=True, overrides={"load_ssh_configs": False}),
+        connect_kwargs={
+            "sock": sock,
+            "auth_strategy": Authentication(options),
+            "timeout": 2 * options.connect_timeout,  # of the whole handshake, its first line included
+            "banner_timeout": options.connect_timeout,
+            "auth_timeout": options.connect_timeout,
+            "channel_timeout": CHANNEL_TIMEOUT,
+        },
+    )
+    client: paramiko.SSHClient = connection.client
     client.set_missing_host_key_policy(_Policy(options))
     # paramiko looks a host up by address and port; what it may find there are the keys of the name.
     lookup = lookup_name(options.hostname, options.port)
@@ -93,18 +115,8 @@ def _connect(target: Target, options: SshOptions, behind: Link | None) -> parami
         if blob not in known.revoked:
             _add_known(client, lookup, kind, blob)
     try:
-        client.connect(
-            options.hostname,
-            port=options.port,
-            username=options.user,
-            sock=sock,
-            auth_strategy=Authentication(options),  # type: ignore[arg-type]  # its class is not asked
-            timeout=2 * options.connect_timeout,  # of the whole handshake, its first line included
-            banner_timeout=options.connect_timeout,
-            auth_timeout=options.connect_timeout,
-            channel_timeout=CHANNEL_TIMEOUT,
-        )
-        key = _transport(client).get_remote_server_key()
+        connection.open()
+        key = connection.transport.get_remote_server_key()
         if key.asbytes() in known.revoked:
             raise _host_key_error(target, options, key, "is revoked", changed=True)
     except BaseException as error:
@@ -113,20 +125,13 @@ def _connect(target: Target, options: SshOptions, behind: Link | None) -> parami
         if isinstance(error, (OSError, EOFError, paramiko.SSHException)):
             raise _explain(error, target, options) from error
         raise
-    return client
-
-
-def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
-    """Of a client that has connected and is not closed."""
-    transport = client.get_transport()
-    assert transport is not None
-    return transport
+    return connection
 
 
 def _add_known(client: paramiko.SSHClient, name: str, kind: str, blob: bytes) -> None:
     try:
         key = paramiko.PKey.from_type_string(kind, blob)
-    except (paramiko.pkey.UnknownKeyType, paramiko.SSHException, ValueError):
+    except (UnknownKeyType, paramiko.SSHException, ValueError):
         return  # a kind that paramiko can't check: the host may have another
     client.get_host_keys().add(name, kind, key)
 

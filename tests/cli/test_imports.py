@@ -17,8 +17,8 @@ from sparkop.spec.models import ClusterSpec
 
 ROOT = Path(__file__).parents[2]
 UNUSED = (
-    "docker", "requests", "huggingface_hub", "httpx", "http.client", "invoke", "asyncio", "unittest", "yaml",
-    "rich", "sparkop.clients", "sparkop.lab", "sparkop.views.doctor",
+    "docker", "requests", "huggingface_hub", "httpx", "http.client", "rich", "sparkop.clients", "sparkop.lab",
+    "sparkop.views.doctor",
 )  # fmt: skip
 """Modules that a diff with nothing to do needs none of."""
 
