@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 
 def nearest(word: str, accepted: Iterable[str]) -> str | None:
@@ -28,5 +29,7 @@ def nearest_name(word: str, accepted: Iterable[str]) -> str | None:
     return plain[close[0]] if close else None
 
 
+@lru_cache(1024)
 def _plain(word: str) -> str:
+    """The accepted names are the same for every key that is not."""
     return re.sub(r"[^a-z0-9]", "", word.lower())
