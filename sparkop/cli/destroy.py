@@ -16,7 +16,8 @@ from sparkop.errors import ExitCode, UsageError
 @click.option(
     "--weights",
     metavar="CLUSTER",
-    help="Delete the checkpoint on every node too. Type the cluster's name: it took hours to fetch.",
+    help="Delete the checkpoint on every node too: the files of the spec's revision, in a hub cache what no "
+    "other revision shares. Type the cluster's name: it took hours to fetch.",
 )
 @output_option
 def command(
@@ -43,14 +44,19 @@ def command(
     name = loaded.spec.name
     if weights is not None and weights != name:
         raise UsageError(f"--weights {weights}: the cluster is called {name}; nothing was removed")
-    if not yes:
-        what = "its checkpoint, " if weights else ""
-        confirm(f"Remove {what}ranks, guards, images, key and history of cluster {name} on every node?")
+
+    def agree(going: tuple[str, ...]) -> None:
+        for line in going:
+            click.echo(f"the checkpoint goes: {line}", err=True)
+        if not yes:
+            what = "checkpoint, " if going else ""
+            confirm(f"Remove {what}ranks, guards, images, key and history of cluster {name} on every node?")
+
     with (
         stop_on_interrupt() as stop,
         writable_nodes(loaded.spec) as hosts,
         logged_progress(loaded.spec.name) as emit,
     ):
-        gone = destroy(loaded.spec, hosts, weights=weights is not None, emit=emit, stop=stop)
+        gone = destroy(loaded.spec, hosts, weights=weights is not None, agree=agree, emit=emit, stop=stop)
     show_destroyed(gone, output)
     return ExitCode.UNREACHABLE if gone.unknown else ExitCode.OK

@@ -373,6 +373,18 @@ class Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Removable:
+    """What of the checkpoint goes when it is removed."""
+
+    path: str
+    """The folder that goes, or in which its files do."""
+    there: bool
+    bytes: int
+    link: str | None = None
+    """Where a folder of a hub cache is a link: nothing is removed then."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Port:
     """A TCP port of the node."""
 
@@ -418,6 +430,8 @@ class Document:
     lost_gpus: Mapping[str, LostGpu] | None = None
     """By container. Asked for only by name."""
     weights: Weights | None = None
+    removable: Removable | None = None
+    """Asked for only by `destroy`."""
     ports: Mapping[str, Port] | None = None
     health: Health | None = None
     libraries: Mapping[str, Library | None] | None = None

@@ -65,12 +65,14 @@ def program(*modules: str) -> Program:
 
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
-    return program("wire", "engine", "gpus", "network", "headers", "health", "ping", "units", "probe")
+    return program(
+        "wire", "engine", "gpus", "network", "headers", "health", "ping", "units", "leaving", "probe"
+    )
 
 
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
-    return program("wire", "lease", "units", "unit_act", "follow", "act")
+    return program("wire", "lease", "units", "unit_act", "follow", "leaving", "act")
 
 
 def relay_program() -> Program:

@@ -109,6 +109,7 @@ class SimulatedHost:
             "container.logs.keep": self._logs_keep,
             "container.logs.follow": self._logs_follow,
             "image.remove": self._image_remove,
+            "weights.remove": self._weights_remove,
             "unit.start": self._unit_start,
             "unit.remove": self._unit_remove,
             "program.run": self._program_run,
@@ -119,7 +120,7 @@ class SimulatedHost:
             )
         if action == "program.run" and arguments["argv"][0] != "start":
             return self._program_run(arguments, fence.directory)  # no effect of its own
-        named = (arguments.get(key) for key in ("path", "reference", "name"))
+        named = (arguments.get(key) for key in ("path", "reference", "name", "directory"))
         target = str(next(filter(None, named), action))
         return self.write(action, target, fence, lambda: steps[action](arguments, fence.directory))
 
@@ -305,6 +306,12 @@ class SimulatedHost:
         changed = self._put(self.node.path("logs.json", state), content, 0o644) or self.node.follower_killed
         self.node.follower_killed = False
         return {"changed": changed}
+
+    def _weights_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
+        going = self.node.leaving(arguments)
+        for path in going:
+            del self.node.checkpoint[path]
+        return {"changed": bool(going)}
 
     def _image_remove(self, arguments: Mapping[str, Any], _: str) -> dict[str, Any]:
         reference = arguments["reference"]

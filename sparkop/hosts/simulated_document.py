@@ -44,6 +44,11 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
             sections["follower"] = _follower(node, node.path(state))
     if request.get("weights"):
         sections["weights"] = _weights(node, request["weights"])
+    if request.get("removable"):
+        going = node.leaving(request["removable"])
+        size = sum(node.checkpoint[path]["size"] for path in going)
+        folder = node.path(request["removable"]["directory"])
+        sections["removable"] = {"path": folder, "there": bool(going), "bytes": size, "link": None}
     if request.get("lost_gpus"):
         running = {c.spec.name for c in node.containers.values() if c.running}
         asked = [name for name in request["lost_gpus"]["containers"] if name in running]

@@ -169,6 +169,13 @@ class SimulatedNode:
         """A JSON file; None when it is absent."""
         return json.loads(self.files[path][0]) if path in self.files else None
 
+    def leaving(self, wanted: Mapping[str, Any]) -> list[str]:
+        """Files of a checkpoint that go when it is removed (node/leaving.py)."""
+        folder, hub = self.path(wanted["directory"]), wanted.get("hub")
+        shown = posixpath.join(folder, "snapshots", hub["commit"]) if hub else folder
+        paths = (posixpath.join(shown, file["path"]) for file in wanted["files"])
+        return [path for path in paths if path in self.checkpoint]
+
     def misplaced(self, path: str) -> str | None:
         """What the programs of a real node say of a path that can't be a file there; None where it can."""
         if path in self.folders:

@@ -37,6 +37,7 @@ container.logs.keep   ``name``, ``path``, ``tail`` lines, ``most`` bytes: the en
                       matches is covered by ``mask`` unless it is one of ``harmless`` (``bytes``)
 container.logs.follow ``name``, ``file``, and masks as above: kept from now on, by a process of its own
                       (``changed``, and ``unreadable`` where the engine gives no logs back)
+weights.remove        ``directory``, ``hub``, ``files``: see leaving.py (``changed``)
 image.remove          ``reference``, ``spare``: one that is in use stays (``changed``)
 unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
 unit.remove           ``name``, ``grace`` in seconds (``changed``)
@@ -62,7 +63,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Callable, Iterator
 from urllib.parse import quote
 
-from . import follow, lease, unit_act, wire
+from . import follow, lease, leaving, unit_act, wire
 
 VERSION = 1
 MOST_LOG = 64 << 20
@@ -114,6 +115,8 @@ class Act:
             return self.unit_start()
         if self.action == "unit.remove":
             return self.unit_remove()
+        if self.action == "weights.remove":
+            return self.weights_remove()
         if self.action not in steps:
             raise ArgumentsError("no action %s" % self.action)
         with self.fenced():
@@ -400,6 +403,22 @@ class Act:
             if error.status == 409 and self.arguments.get("spare"):
                 return {"changed": False}
             raise
+
+    def weights_remove(self) -> dict[str, Any]:
+        """The lock is free between two files: large ones take their time, and the lease must be renewed."""
+        going = leaving.Leaving(self.arguments)
+        link = going.link()
+        if link is not None:
+            raise ArgumentsError("%s is a link: what lies behind it is not removed" % link)
+        with self.fenced():
+            paths = going.paths()
+        changed = False
+        for path in paths:
+            with self.fenced():
+                changed = leaving.unlink(path) or changed
+        with self.fenced():
+            going.tidy()
+        return {"changed": changed}
 
     # Programs
 

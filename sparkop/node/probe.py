@@ -12,6 +12,7 @@ Request (all but ``nonce`` may be left out)::
      "contents": ["path"],         # returned as base64: never part of what is recorded
      "disk": ["path"], "tools": ["rsync"],
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
+     "removable": {"directory": "~/models/x", "files": [...]},    # what goes of a checkpoint: node/leaving.py
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
      "images": ["reference"],
@@ -44,7 +45,7 @@ import time
 from binascii import b2a_base64, crc32
 from typing import Any, BinaryIO, Callable
 
-from . import engine, gpus, headers, health, network, ping, units, wire
+from . import engine, gpus, headers, health, leaving, network, ping, units, wire
 from .wire import maybe, read_text
 
 VERSION = 1
@@ -57,7 +58,7 @@ LARGEST_FILE = 64 << 20
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
-    *("changed", "follower"),
+    *("changed", "follower", "removable"),
 }
 """Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -86,6 +87,7 @@ class Probe:
             "state": self.state,
             "follower": self.follower,
             "weights": self.weights,
+            "removable": lambda: leaving.Leaving(self.request["removable"]).look(),
             "headers": lambda: headers.read(self.path(self.request["headers"])),
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),

@@ -2,17 +2,19 @@
 folder.
 
 The checkpoint goes only when that is asked for (the command asks for a typed confirmation): it took hours.
+What goes of it: ``node/leaving.py``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
+from sparkop.hosts.document import Removable
 from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder
@@ -20,17 +22,21 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import plan_stop, removed_by, unanswered
 from sparkop.resources.base import Clock, RealClock, Resource
+from sparkop.resources.compare import human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.made import IMAGE, PULLED, STATE, WEIGHTS, Made
+from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
 from sparkop.resources.state import HISTORY, history_damaged, owner_of
 from sparkop.resources.weights import KIND as WEIGHTS_KIND
-from sparkop.resources.weights_files import Checkpoint
 from sparkop.spec.models import ClusterSpec
 
 CAUSE = Cause("cluster", "present", "destroyed by you")
+
+
+def _unasked(_going: tuple[str, ...]) -> None:
+    """Nobody is asked."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +49,41 @@ class Destroyed:
 
 
 def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
-    """After ranks and guards are gone: images and weights, then the state folder. Pure. Nothing where the
-    Docker engine was not read."""
-    operations: list[Operation] = []
-    for name, node in reading.desired.nodes.items():
+    """After ranks and guards are gone: images, transfers and weights, then the state folder. Pure. Nothing
+    where the Docker engine was not read."""
+    own: dict[str, list[Operation]] = {}
+    for name in reading.desired.nodes:
         document = reading.observed.documents[name]
         if document.docker is None:
             continue  # what still runs there needs its key, and its history to be found again
-        own: list[Operation] = []
         pulled = [str(e["reference"]) for e in entries_in(document) if e.get("event") == PULLED]
         present = document.docker.images
-        own += [
+        own[name] = [
             _image(name, reference, reference)
             for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None)
         ]
-        own += [
+        own[name] += [
             _image(name, image.id, short_image(image.id), spare=True) for image in document.docker.unnamed
         ]
-        files = _weight_files(reading, name) if weights else []
-        if files:
-            size = document.weights.bytes if document.weights else 0
-            cost = Cost(bytes=size)
-            own.append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, parameters={"files": files}))
-        if document.state and owner_of(document) in (None, reading.desired.spec.name):
-            before = tuple(operation.key for operation in own)
-            own.append(
-                Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters={"path": node.state})
+        if _has_state(reading, name):
+            own[name].append(Operation(Action.REMOVE, name, TRANSFERS, CAUSE))
+    ended = tuple(o.key for found in own.values() for o in found if o.resource == TRANSFERS)
+    for name, place in _checkpoints(reading).items() if weights else ():
+        own[name].append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, Cost(place.bytes), needs=ended))
+    for name, found in own.items():
+        if _has_state(reading, name):
+            before, path = tuple(operation.key for operation in found), reading.desired.nodes[name].state
+            found.append(
+                Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters={"path": path})
             )
-        operations += own
-    return Plan(tuple(operations), unknown=tuple(reading.observed.unknown.values()))
+    operations = tuple(operation for found in own.values() for operation in found)
+    return Plan(operations, unknown=tuple(reading.observed.unknown.values()))
+
+
+def _has_state(reading: Reading, node: str) -> bool:
+    """There is a state folder, and it is not another cluster's."""
+    document = reading.observed.documents[node]
+    return bool(document.state) and owner_of(document) in (None, reading.desired.spec.name)
 
 
 def _image(node: str, reference: str, shown: str, *, spare: bool = False) -> Operation:
@@ -80,17 +92,50 @@ def _image(node: str, reference: str, shown: str, *, spare: bool = False) -> Ope
     return Operation(Action.REMOVE, node, f"{IMAGE}/{shown}", CAUSE, parameters=parameters)
 
 
-def _weight_files(reading: Reading, node: str) -> list[str]:
-    """The checkpoint's own files in its plain folder; other files there stay. Empty for a hub cache."""
-    checkpoint = reading.desired.outside.get(WEIGHTS_KIND)
-    if not isinstance(checkpoint, Checkpoint) or reading.desired.spec.weights.path is None:
-        return []
-    document = reading.observed.documents[node]
-    if document.weights is None or not document.weights.exists:
-        return []
-    absent = set(document.weights.missing)
-    folder = document.weights.directory
-    return [f"{folder}/{file.path}" for file in checkpoint.files if file.path not in absent]
+def _checkpoints(reading: Reading) -> dict[str, Removable]:
+    """What is there of the checkpoint, by node; of a folder that all share, on the first that has it."""
+    documents = reading.observed.documents.items()
+    found = {name: each.removable for name, each in documents if each.docker and each.removable}
+    there = [(name, place) for name, place in found.items() if place.there]
+    shared = reading.desired.spec.weights.distribution == "shared"
+    return dict(there[:1] if shared else there)
+
+
+def _checkpoint_lines(reading: Reading) -> tuple[str, ...]:
+    """``spark-1: 126 GiB in PATH``, of what goes."""
+    shared = reading.desired.spec.weights.distribution == "shared"
+    every = ", ".join(reading.desired.nodes)
+    return tuple(
+        f"{every if shared else name}: {human_bytes(place.bytes)} in {place.path}"
+        for name, place in _checkpoints(reading).items()
+    )
+
+
+def _check_checkpoint(reading: Reading) -> None:
+    """Raise BlockedError while nothing is removed yet: the files are not known, or lie behind a link."""
+    checkpoint = reading.desired.outside[KIND]
+    if checkpoint.repository is None:
+        raise BlockedError(
+            "which files the checkpoint has is not known; nothing was removed",
+            cause=checkpoint.problem,
+            remedy="try again when the hub answers, or leave the checkpoint: destroy without --weights",
+        )
+    for name, document in reading.observed.documents.items():
+        place = document.removable
+        if place is None:
+            raise BlockedError(
+                "what is there of the checkpoint can't be read; nothing was removed",
+                node=name,
+                cause=document.error("removable"),
+                remedy="see that the user of this node may read there, or leave the checkpoint: "
+                "destroy without --weights",
+            )
+        if place.link is not None:
+            raise BlockedError(
+                f"{place.link} is a link, and what lies behind it is not removed; nothing was removed",
+                node=name,
+                remedy="remove by hand what it leads to, then the link, and run sparkop destroy again",
+            )
 
 
 def destroy(
@@ -98,6 +143,7 @@ def destroy(
     hosts: Mapping[str, Host],
     *,
     weights: bool = False,
+    agree: Callable[[tuple[str, ...]], None] = _unasked,
     emit: Listener = ignore,
     stop: threading.Event | None = None,
     holder: str | None = None,
@@ -106,9 +152,11 @@ def destroy(
 ) -> Destroyed:
     """Stop serving, then remove. Nodes that do not answer are in the result; run it again for them.
 
-    Raises LeaseHeldError; BlockedError when something can't be removed.
+    ``agree`` is told what goes of the checkpoint, a line a node, and raises what ends it before anything is
+    written. Raises LeaseHeldError; BlockedError when something can't be removed.
     """
     clock, holder, stop = clock or RealClock(), holder or new_holder(), stop or threading.Event()
+    checkpoint = next((resource for resource in resources if resource.kind == WEIGHTS_KIND), None)
     look = partial(
         observe,
         spec,
@@ -116,15 +164,18 @@ def destroy(
         canary=False,
         render=False,
         clock=clock,
-        resources=(*resources, Made()),
+        resources=(*resources, Made(checkpoint if weights else None)),
         emit=emit,
         stop=stop,
     )
     reading = look()
     _tell_damage(reading, emit)
+    if weights:
+        _check_checkpoint(reading)
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
     if not nodes:
         return Destroyed(unknown=unanswered(reading))
+    agree(_checkpoint_lines(reading))
     documents = {name: each for name, each in reading.observed.documents.items() if name in nodes}
     with hold(
         spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
@@ -141,7 +192,7 @@ def destroy(
             plan = _on(nodes, plan_destroy(reading, weights=weights))
             interrupted = _remove(reading, plan, held, emit, stop, clock)
             for operation in plan.operations:
-                removed.setdefault(operation.node, []).append(operation.resource)
+                removed.setdefault(operation.node, []).append(_told(operation, reading))
     return Destroyed(_frozen(removed), unanswered(reading), interrupted)
 
 
@@ -187,11 +238,11 @@ def _remove(
         outcome = carry_out(Plan(folders), reading, held, [Made()], emit=emit, stop=stop, clock=clock)
         held.forget(outcome.done_nodes(folders))
     if outcome.error is not None:
-        raise _told(outcome.error)
+        raise _in_words(outcome.error)
     return bool(outcome.skipped)
 
 
-def _told(error: BaseException) -> BaseException:
+def _in_words(error: BaseException) -> BaseException:
     if isinstance(error, SparkopError) and "ermission" in f"{error.message} {error.cause}":
         return BlockedError(
             error.message,
@@ -200,6 +251,14 @@ def _told(error: BaseException) -> BaseException:
             remedy="remove it as root on the node, then run sparkop destroy again",
         )
     return error
+
+
+def _told(operation: Operation, reading: Reading) -> str:
+    """What was removed; of a checkpoint how much, and where."""
+    if operation.resource != WEIGHTS:
+        return operation.resource
+    place = _checkpoints(reading)[operation.node]
+    return f"{WEIGHTS} ({human_bytes(place.bytes)} in {place.path})"
 
 
 def _frozen(removed: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:

@@ -10,20 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkop.hosts.base import Json
-from sparkop.resources.acts import remove_file
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
-from sparkop.resources.peers import withdraw
+from sparkop.resources.peers import node_spec, withdraw
+from sparkop.resources.weights_files import Checkpoint, removal
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "made"
-IMAGE, WEIGHTS, STATE = "made/image", "made/weights", "made/state"
+IMAGE, TRANSFERS, WEIGHTS, STATE = "made/image", "made/transfers", "made/weights", "made/state"
 PULLED = "pulled"
 """Event of a node's history: sparkop has pulled this image, so sparkop may remove it."""
+
+
+REMOVAL = 600.0
+"""Seconds that a node gets for the checkpoint's files."""
 
 
 class Made:
@@ -31,11 +35,18 @@ class Made:
 
     kind = KIND
 
+    def __init__(self, weights: Resource | None = None) -> None:
+        self._weights = weights
+        """The resource of the checkpoint, when that goes too."""
+
     def prepare(self, spec: ClusterSpec) -> Any:
-        return None
+        return self._weights.prepare(spec) if self._weights else None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {"unnamed": f"{BUILT_FOR}={spec.name}"}
+        wanted: dict[str, Json] = {"unnamed": f"{BUILT_FOR}={spec.name}"}
+        if isinstance(outside, Checkpoint) and outside.repository is not None:
+            wanted["removable"] = removal(spec, node, outside)
+        return wanted
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         return Difference()
@@ -46,10 +57,11 @@ class Made:
         wanted = operation.parameters
         if operation.resource.startswith(IMAGE):
             host.act("image.remove", dict(wanted), fence)
-        elif operation.resource == WEIGHTS:
-            for number, path in enumerate(wanted["files"], 1):
-                remove_file(context, operation.node, path)
-                context.progress(f"{number} of {len(wanted['files'])} files")
-        else:
+        elif operation.resource == TRANSFERS:
             withdraw(context, operation.node)
+        elif operation.resource == WEIGHTS:
+            node = node_spec(context, operation.node)
+            going = removal(context.desired.spec, node, context.desired.outside[KIND])
+            host.act("weights.remove", going, fence, timeout=REMOVAL)
+        else:
             host.act("directory.remove", {"path": wanted["path"]}, fence)

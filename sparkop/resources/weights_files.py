@@ -171,6 +171,13 @@ def job_place(spec: ClusterSpec, node: NodeSpec, repository: Repository) -> dict
     return {"directory": folder, "hub": {"commit": repository.commit, "reference": branch}}
 
 
+def removal(spec: ClusterSpec, node: NodeSpec, checkpoint: Checkpoint) -> dict[str, Any]:
+    """As ``node/leaving.py`` wants it."""
+    assert checkpoint.repository is not None
+    files = [{"path": file.path, "blob": file.wanted[1], "key": file.key} for file in checkpoint.files]
+    return {**job_place(spec, node, checkpoint.repository), "files": files}
+
+
 def search_places(spec: ClusterSpec, node: NodeSpec) -> list[str]:
     """Where other tools may have put the same repository on the node."""
     folder = "models--" + spec.weights.repository.replace("/", "--")

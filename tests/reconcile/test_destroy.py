@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import SparkopError
+from sparkop.errors import BlockedError, SparkopError
+from sparkop.hosts import simulated, simulated_document
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage
-from sparkop.reconcile.destroy import Destroyed, destroy
+from sparkop.reconcile.destroy import Destroyed, destroy, plan_destroy
+from sparkop.reconcile.observe import observe
 from sparkop.resources.labels import BUILD, BUILT_FOR
-from tests.reconcile.simulation import IMAGE, SIMULATED, Cluster, spec_of
+from sparkop.resources.made import Made
+from sparkop.resources.weights_files import Checkpoint
+from tests.reconcile.simulation import COMMIT, IMAGE, SIMULATED, Cluster, PlayedWeights, spec_of
 from tests.reconcile.worlds import CHANGES
 
 
@@ -61,20 +65,109 @@ def test_an_image_that_was_there_before_stays() -> None:
     assert list(cluster.node("spark-2").images) == []
 
 
-def test_the_weights_go_only_when_asked_and_only_their_own_files() -> None:
-    """A file that someone put beside the checkpoint stays."""
-    cluster = serving()
-    beside = "/home/spark/models/model/notes.txt"
-    cluster.node("spark-1").files[beside] = (b"mine", 0o644)
-    removed: list[str] = []
-    for node in cluster.world.nodes.values():
-        for path in node.checkpoint:
-            node.files[path] = (b"", 0o644)  # the simulation keeps weights apart from files
-    destroyed(cluster, weights=True)
-    for node in cluster.world.nodes.values():
-        removed += [path for path in node.checkpoint if path not in node.files]
-    assert len(removed) == 4
-    assert beside in cluster.node("spark-1").files
+HUB = {"path": None, "hubCache": "~/.cache/hugging face"}
+SNAPSHOT = f"/home/spark/.cache/hugging face/hub/models--owner--model/snapshots/{COMMIT}"
+
+
+def holding(**weights: Any) -> Cluster:
+    cluster = Cluster.make(spec_of(weights=weights))
+    cluster.apply()
+    return cluster
+
+
+@pytest.mark.parametrize("weights", [{}, HUB], ids=["plain", "hub"])
+def test_the_weights_go_from_every_node_only_when_asked_and_only_their_own_files(weights: Any) -> None:
+    """In the hub's layout nothing went. A file that someone put beside the checkpoint stays."""
+    cluster = holding(**weights)
+    before = dict(cluster.node("spark-1").checkpoint)
+    beside = "/home/spark/models/model/mine.safetensors"
+    cluster.node("spark-1").checkpoint[beside] = {"size": 1, "verified": False}
+    destroyed(cluster)
+    assert before.keys() < cluster.node("spark-1").checkpoint.keys()
+    result = destroyed(cluster, weights=True)
+    assert list(cluster.node("spark-1").checkpoint) == [beside]
+    assert cluster.node("spark-2").checkpoint == {}
+    folder = next(iter(before)).rpartition("/")[0].partition("/snapshots/")[0]
+    for removed in result.removed.values():
+        assert any(name.startswith(f"made/weights (3.0 GiB in {folder}") for name in removed)
+    assert ours_left(cluster) == []
+
+
+def test_what_goes_of_the_weights_is_told_before_anything_is_written() -> None:
+    """Size, path and node; who says no has lost nothing."""
+    cluster = holding(**HUB)
+    before, told = cluster.shape(), list[str]()
+
+    def no(going: tuple[str, ...]) -> None:
+        told.extend(going)
+        raise BlockedError("no")
+
+    writes = len(cluster.world.writes)
+    with pytest.raises(BlockedError):
+        destroyed(cluster, weights=True, agree=no)
+    folder = SNAPSHOT.partition("/snapshots/")[0]
+    assert told == [f"{name}: 3.0 GiB in {folder}" for name in ("spark-1", "spark-2")]
+    assert len(cluster.world.writes) == writes
+    assert cluster.shape() == before
+
+
+def test_a_folder_that_all_nodes_share_is_removed_once_and_named_once() -> None:
+    cluster = holding(**HUB, distribution="shared")
+    told: list[str] = []
+    destroyed(cluster, weights=True, agree=told.extend)
+    assert [write.action for write in cluster.world.writes].count("weights.remove") == 1
+    assert len(told) == 1
+    assert told[0].startswith("spark-1, spark-2: ")
+
+
+def test_transfers_end_before_what_they_write_is_removed() -> None:
+    """On every node: one that goes on would bring the files back."""
+    cluster = holding(**HUB)
+    resources = (*SIMULATED, Made(PlayedWeights()))
+    plan = plan_destroy(
+        observe(cluster.spec, cluster.hosts(), clock=cluster.clock, resources=resources), weights=True
+    )
+    weights = [o for o in plan.operations if o.resource == "made/weights"]
+    assert {need for o in weights for need in o.needs} == {
+        o.key for o in plan.operations if o.resource == "made/transfers"
+    }
+    assert len({o.node for o in plan.operations if o.resource == "made/transfers"}) == 2
+
+
+def test_files_that_are_not_known_are_told_and_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub is away, and nothing is remembered: the command ended well, and 135 GB were still there."""
+    cluster = holding(**HUB)
+    away = Checkpoint(None, error=BlockedError("the hub does not answer"))
+    monkeypatch.setattr(PlayedWeights, "prepare", lambda _self, _spec: away)
+    before = cluster.shape()
+    with pytest.raises(BlockedError) as told:
+        destroyed(cluster, weights=True)
+    assert told.value.cause == "the hub does not answer"
+    assert cluster.shape() == before
+
+
+@pytest.mark.parametrize("case", ["unread", "link"])
+def test_a_checkpoint_that_can_t_be_removed_is_told_and_nothing_is_removed(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = holding(**HUB)
+    before = cluster.shape()
+    if case == "unread":
+        cluster.node("spark-2").errors["removable"] = "PermissionError: Permission denied: /x"
+    else:
+        real = simulated_document.document
+
+        def linked(node: Any, request: Any, nonce: str) -> dict[str, Any]:
+            found = real(node, request, nonce)
+            if node.name == "spark-2" and "removable" in found:
+                found["removable"]["link"] = "/home/spark/link"
+            return found
+
+        monkeypatch.setattr(simulated, "document", linked)
+    with pytest.raises(BlockedError, match="nothing was removed") as told:
+        destroyed(cluster, weights=True)
+    assert told.value.node == "spark-2"
+    assert cluster.shape() == before
 
 
 def test_others_are_not_touched() -> None:
@@ -115,22 +208,24 @@ def test_apply_after_destroy_serves_again() -> None:
     assert cluster.shape() == before
 
 
+@pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault) -> None:
+def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault, weights: bool) -> None:
     """Before and after every write, and with the reply lost."""
     undisturbed = serving()
     first = undisturbed.world.attempts
-    destroyed(undisturbed)
+    destroyed(undisturbed, weights=weights)
     count = undisturbed.world.attempts - first
     assert count > 15
     for number in range(count):
         cluster = serving()
         cluster.world.faults[cluster.world.attempts + number] = fault
         with suppress(SimulatedCrash, SparkopError):
-            destroyed(cluster)
+            destroyed(cluster, weights=weights)
         cluster.world.revive()
-        destroyed(cluster)
+        destroyed(cluster, weights=weights)
         assert ours_left(cluster) == [], number
+        assert any(node.checkpoint for node in cluster.world.nodes.values()) != weights, number
 
 
 def test_another_clusters_folder_stays() -> None:

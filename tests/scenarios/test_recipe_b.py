@@ -196,6 +196,29 @@ def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(re
     for host in HOSTS:
         assert load_offline(recipe, host, "next").name == other
         assert load_offline(recipe, host, commit).name == commit
+    the_pinned_revision_goes_and_no_other(recipe, other, commit)
+
+
+def the_pinned_revision_goes_and_no_other(user: User, other: str, commit: str) -> None:
+    """destroy --weights, in a cache with two revisions and another repository: each goes when it is named."""
+    lab, folder = user.lab, f"{CACHE}/hub/models--sparkop--tiny-chat"
+    beside = f"{CACHE}/hub/models--somebody--else/blobs"
+    everything = ("destroy", *SPEC, "--yes", "--weights", "qwen38-flash-next")
+    for host in HOSTS:
+        lab.host(host).exec(["sh", "-ec", f"mkdir -p {beside}; echo theirs > {beside}/f"])
+    told = user.sparkop(*everything, "--set", "weights.revision=next", check=0)
+    for host in HOSTS:
+        assert f"{host}: " in told.err
+        assert f"{folder}/snapshots/{other}" in told.err
+        assert load_offline(user, host, commit).name == commit
+        found = lab.host(host).exec(["find", folder, "-printf", "%P\n"]).stdout
+        assert other not in found
+        assert "refs/next" not in found
+    user.sparkop(*everything, check=0)
+    for host in HOSTS:
+        assert lab.host(host).exec(["ls", f"{CACHE}/hub"]).stdout.split() == ["models--somebody--else"]
+        assert lab.host(host).exec(["cat", f"{beside}/f"]).stdout == "theirs\n"
+        lab.host(host).exec(["rm", "-r", f"{CACHE}/hub/models--somebody--else"])
 
 
 def test_a_changed_context_is_built_and_served(recipe: User, tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""A checkpoint on a node, and what of it goes when it is removed: told by the probe, removed under the fence.
+
+In a hub cache (the layout of huggingface_hub) that is the pinned revision: refs that name it, its blobs that
+no other snapshot refers to, and its snapshot; the repository's folder when nothing else is left in it. In a
+plain folder it is the wanted files. What we have left unfinished goes too. Everything else stays, and no link
+is followed: what lies behind one is somebody's.
+
+A request is ``{"directory": "...", "hub": {"commit": "..."}, "files": [{"path", "blob", "key"}]}``; without
+``hub`` the folder is a plain one. ``key`` names a file's unfinished ones (node/transfer/files.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+from contextlib import suppress
+from typing import Any
+
+from . import wire
+
+ENDINGS = ("blocks", "copy", "partial")
+"""Of the files beside one that is being written (node/transfer/blocks.py)."""
+COMMIT = re.compile(r"[0-9A-Za-z]+")
+STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY)
+"""Why a folder is not removed, and why that is right."""
+
+
+class Leaving:
+    """What goes, of one request."""
+
+    def __init__(self, wanted: dict[str, Any]) -> None:
+        named = os.path.abspath(wire.expand(str(wanted["directory"])))
+        hub = wanted.get("hub")
+        self.files: list[dict[str, str]] = list(wanted["files"])
+        if hub:  # the cache may lie behind a link of its owner's, the repository's folder in it may not
+            self.root = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
+            self.commit = str(hub["commit"])
+            if not COMMIT.fullmatch(self.commit):
+                raise ValueError("%r is no commit" % self.commit)
+        else:
+            self.root, self.commit = os.path.realpath(named), ""
+        self.blobs = self.below("blobs")
+        self.shown = self.below("snapshots", self.commit) if hub else self.root
+
+    def below(self, *names: str) -> str:
+        return os.path.join(self.root, *names)
+
+    def look(self) -> dict[str, Any]:
+        """What the probe tells; reads only. Raises OSError for a folder that can't be read."""
+        link = self.link()
+        paths = [] if link else self.paths()
+        path, there = self.root, bool(link or paths)
+        if self.commit and not link:
+            alone = set(below(self.root)) <= set(paths)
+            path = self.root if alone else self.shown
+            there = there or os.path.isdir(path)  # one without files, of a run that was interrupted
+        return {"path": path, "there": there, "bytes": sum(map(size_of, paths)), "link": link}
+
+    def link(self) -> str | None:
+        """A link where the cache has a folder of its own."""
+        if not self.commit:
+            return None
+        folders = (self.root, self.blobs, self.below("refs"), self.below("snapshots"), self.shown)
+        return next((path for path in folders if os.path.islink(path)), None)
+
+    def paths(self) -> list[str]:
+        """What goes, in this order: a name before what it stands for, and links last, for they tell a run
+        that comes after an interrupted one which blobs are left."""
+        if not self.commit:
+            found = [os.path.join(self.root, file["path"]) for file in self.files]
+            found += [each for path in found for each in self.unfinished(os.path.dirname(path))]
+            inside = (path for path in found if self.is_inside(path))
+            return [path for path in dict.fromkeys(inside) if os.path.lexists(path)]
+        refs = [path for path in below(self.below("refs")) if self.names_it(path)]
+        shown = below(self.shown)
+        others: set[str | None] = set()
+        for name in wire.listed(self.below("snapshots")):
+            if name != self.commit:
+                for path in below(self.below("snapshots", name)):
+                    others.update((self.blob_of(path), os.path.realpath(path)))
+        own = [os.path.join(self.blobs, os.path.basename(file["blob"])) for file in self.files]
+        own += [blob for blob in map(self.blob_of, shown) if blob]
+        own = [path for path in dict.fromkeys(own) if path not in others and os.path.lexists(path)]
+        own += self.unfinished(self.blobs)
+        return [*refs, *own, *below(self.below(".no_exist", self.commit)), *shown]
+
+    def is_inside(self, path: str) -> bool:
+        return os.path.commonpath([os.path.realpath(os.path.dirname(path)), self.root]) == self.root
+
+    def names_it(self, path: str) -> bool:
+        return (wire.maybe(path) or "").strip() == self.commit
+
+    def blob_of(self, path: str) -> str | None:
+        """The blob that a link of a snapshot names, there or not."""
+        if not os.path.islink(path):
+            return None
+        folder, name = os.path.split(os.path.join(os.path.dirname(path), os.readlink(path)))
+        return os.path.join(self.blobs, name) if os.path.realpath(folder) == self.blobs else None
+
+    def unfinished(self, folder: str) -> list[str]:
+        """Files of ours that were never completed; not those that a transfer holds at this moment."""
+        found = []
+        for file in self.files:
+            mine = [os.path.join(folder, ".sparkop-%s.%s" % (file["key"], ending)) for ending in ENDINGS]
+            if not is_locked(mine[-1]):
+                found += [path for path in mine if os.path.lexists(path)]
+        return found
+
+    def folders(self) -> list[str]:
+        """Those that go when they are empty, the inner ones first."""
+        if not self.commit:
+            inner = {os.path.dirname(file["path"]) for file in self.files}
+            parents = {part for path in inner for part in above(path)}
+            return [self.below(path) for path in sorted(parents, key=len, reverse=True)]
+        trees = [self.below(".no_exist", self.commit), self.below("refs"), self.shown]
+        inside = [here for tree in trees for here, _, _ in os.walk(tree, topdown=False)]
+        return [*inside, self.blobs, self.below("snapshots"), self.below(".no_exist"), self.root]
+
+    def tidy(self) -> None:
+        for folder in self.folders():
+            try:
+                os.rmdir(folder)
+            except OSError as error:
+                if error.errno not in STAYS:
+                    raise
+
+
+def below(folder: str) -> list[str]:
+    """Everything below that is no folder. A link is not followed, and what can't be read is not nothing."""
+    found = []
+    for here, folders, files in os.walk(folder, onerror=unread) if not os.path.islink(folder) else ():
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        found += [os.path.join(here, name) for name in (*files, *links)]
+    return sorted(found)
+
+
+def unread(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+def above(path: str) -> list[str]:
+    """``a/b`` and ``a`` of ``a/b``."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def size_of(path: str) -> int:
+    with suppress(OSError):
+        facts = os.lstat(path)
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return 0
+
+
+def is_locked(path: str) -> bool:
+    """As node/transfer/blocks.py holds what it writes."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def unlink(path: str) -> bool:
+    """False when it is gone already."""
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
