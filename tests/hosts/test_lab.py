@@ -107,7 +107,12 @@ def test_docker_where_the_server_forbids_sockets(
     command = ("sh", "-c", "echo one; echo two; sleep 600")
     host.containers.run(ContainerSpec("hosts-test", IMAGE, {"sparkop.cluster": "hosts"}, command), fence)
     events = host.containers.events({"event": ["die"], "container": ["hosts-test"]})
-    threading.Timer(1.0, host.containers.kill, ("hosts-test", fence)).start()
+
+    def kill() -> None:
+        until(lambda: events.opened)
+        host.containers.kill("hosts-test", fence)
+
+    threading.Thread(target=kill, daemon=True).start()
     assert next(iter(events))["Action"] == "die"
     assert list(host.log_lines("hosts-test", tail=10)) == ["one", "two"]
 

@@ -16,6 +16,7 @@ from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.resources import weights_follow, weights_shared
 from sparkop.resources.operations import Action
 from sparkop.resources.weights_program import call
+from tests.labkit import until
 from tests.node.hub_standin import Hub, running
 from tests.resources.weights_world import World
 
@@ -243,7 +244,7 @@ def test_stopping_leaves_the_job_running_and_the_next_run_finds_it(make: Make, h
     world = make("one")
     hub.faults.rate = 4 << 20
     operations = world.look().operations
-    threading.Timer(1.5, world.stop.set).start()
+    once_sending(hub, world.stop.set).start()
     with pytest.raises(WaitInterruptedError, match="goes on by itself"):
         world.do(operations)
     assert call(world.nodes["one"], world.nodes["one"].fence, "status")["running"]  # type: ignore[arg-type]
@@ -258,11 +259,22 @@ def test_a_killed_job_is_started_again_by_who_follows_it(make: Make, hub: Hub, m
     monkeypatch.setattr(weights_follow, "SILENT", 1.0)
     world = make("one")
     hub.faults.rate = 8 << 20
-    killer = threading.Timer(1.5, lambda: os.kill(transfer_pid(world), signal.SIGKILL))
+    killer = once_sending(hub, lambda: os.kill(transfer_pid(world), signal.SIGKILL))
     killer.start()
     world.do()
     killer.join()
     assert_complete(world.nodes["one"].home / "models" / "it is ü")
+
+
+def once_sending(hub: Hub, act: Callable[[], None]) -> threading.Thread:
+    """Does it when the hub has sent a part of the files."""
+
+    def wait() -> None:
+        before = hub.sent
+        until(lambda: hub.sent > before + (2 << 20))
+        act()
+
+    return threading.Thread(target=wait, daemon=True)
 
 
 def transfer_pid(world: World) -> int:
