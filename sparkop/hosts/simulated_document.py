@@ -10,7 +10,7 @@ from typing import Any
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
-from sparkop.node.probe import HASHES
+from sparkop.node.probe import FILES, HASHES
 
 
 def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _misplaced(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, str
     state = request.get("state")
     asked = [(key, path) for key in ("files", "contents") for path in request.get(key) or ()]
     inside = [path for path in node.folders if state and posixpath.dirname(path) == node.path(state)]
-    asked += [("state", posixpath.basename(path)) for path in inside if path.endswith(".json")]
+    asked += [("state", posixpath.basename(path)) for path in inside if path.endswith(FILES)]
     found = {f"{key}:{path}": node.path(path, state) for key, path in asked}
     if request.get("follower"):
         found["follower"] = node.path("logs.json", state)

@@ -55,6 +55,8 @@ LEDGER_VERSION = 1
 """As in node/transfer/ledger.py."""
 HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
+FILES = (".json", ".draft", ".lock", ".log", ".log.1")
+"""Endings of the files of the state folder; those of its folders have none."""
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
@@ -169,7 +171,8 @@ class Probe:
                 return {"stamp": stamp}
 
     def state(self) -> dict[str, Json]:
-        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON)."""
+        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON). A folder in
+        place of any file of ours is an error of its own."""
         folder = os.path.expanduser(self.request["state"])
         try:
             names = sorted(os.listdir(folder))
@@ -177,9 +180,14 @@ class Probe:
             return {}
         found = {}
         for name in names:
-            if name.endswith(".json") and not name.startswith("."):
+            if not name.endswith(FILES) or name.startswith("."):
+                continue
+            path = os.path.join(folder, name)
+            if os.path.isdir(path):
+                self.errors["state:%s" % name] = "IsADirectoryError: Is a directory: %s" % path
+            elif name.endswith(".json"):
                 try:
-                    found[name] = read_json(os.path.join(folder, name))
+                    found[name] = read_json(path)
                 except ValueError:
                     found[name] = None
                 except Exception as error:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
 from sparkop.hosts.base import Host, Json
 from sparkop.hosts.document import Container, Document, Unit
+from sparkop.hosts.obstacle import Obstacle, obstacle
 from sparkop.resources import memory_gate
 from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Clock, Context, Difference
@@ -31,6 +32,14 @@ NEXT = "memguard.next.json"
 """Written by a guard that is ready and waits for another one's end."""
 READY_WITHIN = 10.0
 """Seconds after which the old guard is taken away all the same."""
+NEEDED = ("trip.draft", HEARTBEAT, f"{HEARTBEAT}.draft")
+"""Files without which it is not known that a guard lives, or what it has killed: numbers that were too large
+would be launched again."""
+USEFUL = (
+    *("memguard.log", "memguard.log.1", "memguard.lock", "trip.json.draft"),
+    *(NEXT, f"{NEXT}.draft"),
+)
+"""Files without which it guards all the same."""
 SILENT = 60.0
 """Seconds without a reading after which a guard that runs is taken for hung; it writes one each ten."""
 
@@ -63,6 +72,12 @@ class MemoryGuard:
             refused = memory_gate.closed(desired, node.name, document)
             blockers += [refused] if refused else []
             blocks = heartbeat(document).get("large_blocks")
+            blockers += [_in_the_way(node.name, found) for found in _misplaced(document, NEEDED)]
+            for found in _misplaced(document, USEFUL):
+                warnings.append(
+                    f"{node.name}: {found.path} is {found.observed}, it should be {found.desired}: "
+                    f"the memory guard works without; {found.remedy(node.name)}"
+                )
             told = (memory_gate.fragmented(desired, node.name, document, blocks), _mortal(node, document))
             warnings += [warning for warning in told if warning]
         return Difference(tuple(operations), tuple(blockers), tuple(unknown), tuple(warnings))
@@ -88,6 +103,17 @@ class MemoryGuard:
             host.containers.run(replace(guard, name=name), fence)
         if operation.parameters.get("relieves"):
             _wait_ready(host, f"{node.state}/{NEXT}", before, context.clock)
+
+
+def _misplaced(document: Document, names: Iterable[str]) -> list[Obstacle]:
+    """Folders in place of the guard's files. It goes on without them; it has nobody to tell it to."""
+    said = (document.errors.get(f"state:{name}", "") for name in names)
+    return [found for found in map(obstacle, said) if found is not None]
+
+
+def _in_the_way(node: str, found: Obstacle) -> Blocker:
+    """Holds up the ranks; the guard itself is mended all the same."""
+    return Blocker(node, KIND, Cause(found.path, found.observed, found.desired), found.remedy(node))
 
 
 def _wait_ready(host: Host, path: str, before: bytes | None, clock: Clock) -> None:
@@ -180,7 +206,7 @@ def _wrong(
     if not container.running:
         return Cause("guard", container.state, "running")
     silent = silence(container, document)
-    if silent > SILENT:
+    if silent > SILENT and not _misplaced(document, NEEDED):  # else another one would be as silent
         return Cause("guard", f"silent for {human_seconds(silent)}", "a reading each second")
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -12,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from sparkop.hosts.obstacle import obstacle
+from sparkop.node import probe
 from sparkop.node.memguard import record
 from sparkop.node.memguard.engine import Docker
 from sparkop.node.memguard.reading import Meminfo
 from sparkop.node.memguard.watcher import Watcher
+from sparkop.resources.memguard import NEEDED, USEFUL
+from sparkop.resources.trip import FILE as TRIP
 from tests.labkit import until
 from tests.node.memguard_docker import docker
 from tests.node.memguard_world import GIB, MIB, World, line
@@ -173,3 +178,60 @@ def test_garbage_is_no_reading(tmp_path: Path, garbage: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         world.guard.tick()
     assert rank.killed == []
+
+
+def write_everything(folder: str) -> None:
+    """All that a guard writes into the state folder; what fails is passed over, as the guard does."""
+    record_file = record.TripFile(folder)
+    with contextlib.suppress(OSError):
+        os.close(record.lock(folder, lambda: None))
+    with contextlib.suppress(OSError):
+        record.write_next(folder)
+    with contextlib.suppress(OSError):
+        record.write_heartbeat(folder, {})
+    record.Log(folder).write("one line")
+    with contextlib.suppress(OSError):
+        record_file.prepare()
+        record_file.publish()
+        Path(folder, TRIP).write_text("{}")
+        record_file.add({"after": []})
+
+
+def test_a_folder_in_place_of_any_file_that_the_guard_writes_is_told_by_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard goes on and has nobody to tell it to. A file that it learns to write has to be named."""
+    monkeypatch.setattr(record, "LOG_LIMIT", 0)  # the log is started anew at its second line
+    written = set[str]()
+    for name in ("open", "replace"):
+        real = getattr(os, name)
+
+        def spying(path: Any, *more: Any, real: Any = real) -> Any:
+            written.update(
+                Path(each).name for each in (path, *more[:1]) if str(each).startswith(str(tmp_path))
+            )
+            return real(path, *more)
+
+        monkeypatch.setattr(record.os, name, spying)
+    for _ in range(2):
+        write_everything(str(tmp_path))
+    assert written - {tmp_path.name, TRIP} <= {*NEEDED, *USEFUL}
+    assert {*NEEDED, "memguard.lock", "memguard.log.1", "trip.json.draft"} <= written
+    for name in (*NEEDED, *USEFUL):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).mkdir()
+    (tmp_path / "trip.draft.aside").mkdir()
+    found = probe.Probe({"nonce": "n", "sections": ["state"], "state": str(tmp_path)}).document()["errors"]
+    assert set(found) == {f"state:{name}" for name in (*NEEDED, *USEFUL)}
+    assert all(obstacle(text) for text in found.values())
+
+
+def test_the_record_is_possible_again_when_the_folder_is_moved_away(tmp_path: Path) -> None:
+    """What the human is told to do is enough: the guard that runs takes its space without a restart."""
+    (tmp_path / "trip.draft").mkdir()
+    trip = record.TripFile(str(tmp_path))
+    with pytest.raises(IsADirectoryError):
+        trip.prepare()
+    (tmp_path / "trip.draft").rename(tmp_path / "trip.draft.aside")
+    assert trip.retry()
+    assert (tmp_path / "trip.draft").stat().st_size == record.TRIP_BYTES

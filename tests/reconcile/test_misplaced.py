@@ -3,11 +3,13 @@ mended by nobody but a human. Taken for unknown, apply ended with 4 each time an
 
 from __future__ import annotations
 
+import json
 import posixpath
 
 import pytest
 
 from sparkop.errors import BlockedError, ExitCode
+from sparkop.resources.memguard import NEEDED, USEFUL
 from tests.reconcile.simulation import Cluster
 
 STATE = "/home/spark/.sparkop/test"
@@ -93,3 +95,44 @@ def test_a_stop_is_told_too() -> None:
     cluster.node("spark-1").folders[f"{STATE}/intent.json"] = 0o755
     with pytest.raises(BlockedError, match=r"intent\.json is a folder"):
         cluster.stop()
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_folder_in_place_of_the_guard_s_record_is_told_and_the_guard_is_mended_all_the_same(
+    name: str,
+) -> None:
+    """Without the record of a trip the numbers that were too large would be launched again; the guard can
+    tell nobody. apply converged, with 0."""
+    cluster = serving()
+    node, path, ran = cluster.node("spark-2"), f"{STATE}/{name}", list(cluster.started)
+    node.folders[path] = 0o755
+    del node.containers["test-memguard"]
+    plan = cluster.plan()
+    assert [o.resource for o in plan.operations if o.action == "start"] == ["memguard"]
+    error = refused(cluster)
+    assert f"on spark-2: mv {path} {path}.aside" in (error.remedy or "")
+    assert cluster.started == ran
+    assert not cluster.plan().operations, "the guard runs again"
+
+    del node.folders[path]
+    cluster.apply()
+
+
+@pytest.mark.parametrize("name", USEFUL)
+def test_without_its_log_the_guard_guards_and_that_is_a_warning_with_the_command(name: str) -> None:
+    cluster = serving()
+    path = f"{STATE}/{name}"
+    cluster.node("spark-2").folders[path] = 0o755
+    plan = cluster.plan()
+    assert (plan.operations, plan.unknown, plan.blockers) == ((), (), ())
+    assert f"on spark-2: mv {path} {path}.aside" in "\n".join(plan.warnings)
+
+
+def test_a_guard_that_can_t_write_its_heartbeat_is_not_replaced_again_and_again() -> None:
+    cluster = serving()
+    node, last = cluster.node("spark-2"), json.dumps({"at": cluster.clock.time()}).encode()
+    node.files[f"{STATE}/memguard.json"] = (last, 0o644)
+    cluster.clock.sleep(3600)
+    assert cluster.plan().operations, "silent for an hour"
+    node.folders[f"{STATE}/memguard.json.draft"] = 0o755
+    assert not cluster.plan().operations
