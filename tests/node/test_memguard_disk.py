@@ -235,3 +235,24 @@ def test_the_record_is_possible_again_when_the_folder_is_moved_away(tmp_path: Pa
     (tmp_path / "trip.draft").rename(tmp_path / "trip.draft.aside")
     assert trip.retry()
     assert (tmp_path / "trip.draft").stat().st_size == record.TRIP_BYTES
+
+
+@pytest.mark.parametrize("case", ["removed", "removed, and missed since", "a folder"])
+def test_a_draft_that_was_taken_away_from_a_running_guard_costs_no_record(case: str, tmp_path: Path) -> None:
+    """It wrote into the file that nobody could find any more; a folder in its place became the record."""
+    trip = record.TripFile(str(tmp_path))
+    trip.prepare()
+    trip.start()
+    trip_draft = tmp_path / "trip.draft"
+    trip_draft.unlink()
+    if case == "a folder":
+        trip_draft.mkdir()
+        assert not trip.write({"at": 1}, 5.0)
+        trip_draft.rename(tmp_path / "trip.draft.aside")
+        assert trip.retry(), "by itself, five seconds later"
+        assert trip.written.wait(5.0)
+    else:
+        assert case == "removed" or trip.retry(), "the space is taken again"
+        assert trip.write({"at": 1}, 5.0)
+    trip.publish()
+    assert json.loads((tmp_path / TRIP).read_text())["at"] == 1

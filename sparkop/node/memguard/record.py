@@ -53,8 +53,9 @@ class TripFile:
     def prepare(self) -> None:
         """Keep what an earlier guard left, and take the space for the next. Raises OSError."""
         with self._own:
-            if self.descriptor is not None:
+            if self.in_place:
                 return
+            self._close()
             if self._left_behind():
                 self._publish()
             descriptor = os.open(self.draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -84,7 +85,7 @@ class TripFile:
         if self.problem:
             self.written.clear()
             self._wanted.release()
-        elif self.descriptor is None:
+        elif not self.in_place:
             self.prepare()
         else:
             return False
@@ -102,10 +103,23 @@ class TripFile:
             self._publish()
         self._asked = False
 
-    def _publish(self) -> None:
+    @property
+    def in_place(self) -> bool:
+        """The draft is the file that we hold: else somebody has removed it, or put something in its place."""
+        try:
+            return self.descriptor is not None and os.path.samestat(
+                os.fstat(self.descriptor), os.stat(self.draft)
+            )
+        except OSError:
+            return False
+
+    def _close(self) -> None:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+    def _publish(self) -> None:
+        self._close()
         os.replace(self.draft, self.path)
         sync_folder(self.path)
 
@@ -121,7 +135,8 @@ class TripFile:
             self._wanted.acquire()
             try:
                 with self._own:
-                    if self.descriptor is None:
+                    if self.descriptor is None or not self.in_place:
+                        self._close()
                         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
                         self.descriptor = os.open(self.draft, flags, 0o644)
                     os.pwrite(self.descriptor, self._content, 0)
