@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +293,47 @@ def test_a_peer_that_damages_bytes_is_found_out(node: Node, hub: Hub, tmp_path: 
     peer.server.shutdown()
     assert status_of["error"]["kind"] == "content"
     assert not (other.weights / path.name).exists()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "cut": lambda path: os.truncate(path, 100),
+    "empty": lambda path: os.truncate(path, 0),
+    "other bytes": lambda path: path.write_bytes(b"!" + path.read_bytes()[1:]),
+}
+
+
+@pytest.mark.parametrize("of_shard", DAMAGES)
+@pytest.mark.parametrize("of_file", ["missing", "other bytes"])
+@pytest.mark.parametrize("where", ["head", "peer"])
+def test_files_with_and_without_parts_that_are_damaged_together_are_mended_together(
+    node: Node, hub: Hub, tmp_path: Path, where: str, of_file: str, of_shard: str
+) -> None:
+    """Files without parts come first: what is still to be mended then is no wrong byte of the source."""
+    job = node.job([*hub.job_files("L05.part.safetensors"), shard()], hub)
+    assert node.run(job)["phase"] == "done"
+    damaged, again, peer = node, job, Peer(node, job)
+    if where == "peer":
+        damaged = Node(tmp_path / "other")
+        again = peer_job(damaged, job, peer)
+        assert damaged.run(again)["phase"] == "done"
+    DAMAGES[of_file](damaged.weights / "L05.part.safetensors")
+    DAMAGES[of_shard](damaged.weights / "model-5.safetensors")
+    status = damaged.run(again)
+    peer.server.shutdown()
+    assert (status["phase"], status["error"], status["bad"]) == ("done", None, {})
+    assert (damaged.weights / "L05.part.safetensors").read_bytes() == FILES["L05.part.safetensors"]
+    assert (damaged.weights / "model-5.safetensors").read_bytes() == SHARD
+
+
+def test_only_the_file_whose_bytes_came_wrong_is_accused(node: Node, hub: Hub) -> None:
+    job = node.job([*hub.job_files("config.json"), shard()], hub)
+    assert node.run(job)["phase"] == "done"
+    hub.files["config.json"] = b"[]"
+    (node.weights / "config.json").unlink()
+    DAMAGES["cut"](node.weights / "model-5.safetensors")
+    error = node.run(job)["error"]
+    assert (error["kind"], error["message"]) == ("content", "wrong bytes came twice for config.json")
 
 
 def test_a_peer_gives_up_when_its_source_has_given_up(

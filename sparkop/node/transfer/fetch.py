@@ -80,6 +80,8 @@ class Fetch:
         self._queue: Deque[File] = deque()
         self._active: List[Active] = []
         self._tries: Dict[str, int] = {}
+        self._wrong: Dict[str, str] = {}
+        """Files of this run that no source has as published: what else is bad on the node is not its word."""
         self._error: Optional[TransferError] = None
         self._arrived = 0
         self._alive_at = time.monotonic()
@@ -119,9 +121,9 @@ class Fetch:
             raise self._error
         if self._stop.is_set():
             raise StoppedError
-        if self._status.bad:
-            names = ", ".join(sorted(self._status.bad)[:3])
-            remedy = ANOTHER + LACKING if WRONG_WHOLE in self._status.bad.values() else ANOTHER
+        if self._wrong:
+            names = ", ".join(sorted(self._wrong)[:3])
+            remedy = ANOTHER + LACKING if WRONG_WHOLE in self._wrong.values() else ANOTHER
             raise TransferError("content", "wrong bytes came twice for %s" % names, remedy)
 
     def _guard(self, target: Callable[..., None], *arguments: object) -> None:
@@ -381,8 +383,9 @@ class Fetch:
 
     def _retry(self, file: File) -> None:
         self._tries[file.path] = self._tries.get(file.path, 0) + 1
-        wrong = self._tries[file.path] >= TRIES
-        reason = WRONG_WHOLE if file.parts and file.sha256 else WRONG
-        self._status.dropped(file.path, reason if wrong else None)
-        if not wrong:
+        if self._tries[file.path] < TRIES:
+            self._status.dropped(file.path)
             self._queue.append(file)
+            return
+        self._wrong[file.path] = WRONG_WHOLE if file.parts and file.sha256 else WRONG
+        self._status.dropped(file.path, self._wrong[file.path])
