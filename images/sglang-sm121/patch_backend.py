@@ -34,7 +34,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -67,6 +67,11 @@ INSERTED = (
     f"    return {FALLBACK_NAME}",
 )
 
+ROCM = "is_hip"
+"""A question about the maker: it tells no GPU of NVIDIA from another."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+TUPLE_WORDS = frozenset({"isinstance", "len", "list", "tuple", "type"})
+"""Python's own words by which a wrapper takes the first of several results."""
 CACHES = ("functools.lru_cache", "functools.cache")
 MOST_WAYS = 1000
 """Ways through a function that are followed: every condition that is not understood doubles them."""
@@ -181,7 +186,7 @@ class Walk:
                 result = UNCLEAR
             yield after, result
         attempted = state
-        for statement in ast.walk(ast.Module(node.body, [])):
+        for statement in _own_nodes(node.body):
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 attempted = dataclasses.replace(state, imported=attempted.take(statement).imported)
         for handler in node.handlers:
@@ -369,10 +374,10 @@ def _classify_varlen(backend: Backend) -> tuple[Shape, str]:
         return Shape.PATCHED, "on SM121 the fallback is returned"
     if all(r.startswith("sglang.") and r.rpartition(".")[2] == NATIVE_NAME for r in results):
         return Shape.NATIVE, f"on SM121 {NATIVE_NAME} is returned"
-    questions = _questions(backend.varlen) | _questions(backend.trtllm)
-    if questions - {GATE}:
-        return Shape.UNKNOWN, f"SM121 gets {_listed(results)} in spite of {_listed(questions - {GATE})}"
-    first_imports = {next(iter(o.imported), "") for o in outcomes}
+    questions = (_questions(backend.varlen) | _questions(backend.trtllm)) - {GATE, ROCM}
+    if questions:
+        return Shape.UNKNOWN, f"SM121 gets {_listed(results)} in spite of {_listed(questions)}"
+    first_imports = {next(iter(o.imported), "") for o in _without_utilities(outcomes)}
     if all(map(_is_flash, first_imports)) and all(r == FAILS or "flash_attn." in r for r in results):
         return Shape.LEGACY, "on SM121 flash_attn is tried first"
     return Shape.UNKNOWN, f"on SM121 {VARLEN} gives {_listed(results)}"
@@ -381,7 +386,7 @@ def _classify_varlen(backend: Backend) -> tuple[Shape, str]:
 def _questions(function: ast.FunctionDef | None) -> set[str]:
     """What the function's conditions ask, as text or, for a question about the GPU, as its name."""
     asked = set()
-    for node in ast.walk(function) if function else ():
+    for node in _own_nodes(function.body, inside=_may_choose) if function else ():
         if isinstance(node, (ast.If, ast.IfExp, ast.While)):
             for part in ast.walk(node.test):
                 if isinstance(part, ast.Call):
@@ -389,6 +394,43 @@ def _questions(function: ast.FunctionDef | None) -> set[str]:
                 elif isinstance(part, (ast.Compare, ast.Attribute)):
                     asked.add(ast.unparse(part))
     return asked
+
+
+def _own_nodes(
+    body: Sequence[ast.AST], inside: Callable[[ast.AST, Sequence[ast.AST]], bool] = lambda *_: False
+) -> Iterator[ast.AST]:
+    """What runs when the statements do: a function made there does not, but where ``inside`` is told to look.
+
+    What only ROCm runs is left out too. (Where is_hip is another's, the walk goes that way and judges it.)
+    """
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == f"{ROCM}()":
+            waiting += [node.test, *node.orelse]
+        elif not isinstance(node, FUNCTIONS) or inside(node, body):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _may_choose(function: ast.AST, body: Sequence[ast.AST]) -> bool:
+    """Whether a function made in the resolver may reach another kernel than flash_attn's.
+
+    One that names nothing else can't, whatever it asks: it looks at what flash_attn gave it.
+    """
+    nodes = list(ast.walk(function))
+    if any(isinstance(n, (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)) for n in nodes):
+        return True
+    flash = {
+        alias.asname or alias.name
+        for n in _own_nodes(body)
+        if isinstance(n, ast.ImportFrom) and _is_flash(n.module or "")
+        for alias in n.names
+    }
+    own = {n.arg for n in nodes if isinstance(n, ast.arg)}
+    own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    used = {n.id for n in nodes if isinstance(n, ast.Name)}
+    return not used <= own | flash | TUPLE_WORDS
 
 
 def _is_flash(module: str) -> bool:
@@ -432,7 +474,7 @@ def prove(before: Backend, text: str, name: str) -> None:
 
 
 def _without_utilities(outcomes: set[Outcome]) -> set[Outcome]:
-    """SM100 may import the question itself, nothing else."""
+    """Imports of questions alone choose nothing."""
     return {
         dataclasses.replace(o, imported=tuple(m for m in o.imported if m not in UTILITIES)) for o in outcomes
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import os
@@ -268,7 +269,7 @@ FALLBACK = f"""\
         (LEGACY, "legacy"),
         (LEGACY.replace(ANCHOR, f"    import flash_attn\n{QUESTION}{FALLBACK}{ANCHOR}"), "flash_attn is"),
         (PATCHED.replace("PAGE = 64", "PAGE = 65"), "more than the fallback"),
-        ("if is_sm100".join(PATCHED.rsplit("if not is_sm100", 1)), "unknown"),
+        ("if is_sm100".join(PATCHED.rsplit("if not is_sm100", 1)), "legacy"),
         (PATCHED.replace("PAGE = 64", "return 1"), "compile"),
     ],
 )
@@ -289,6 +290,36 @@ def test_text_put_at_the_usual_anchor_of_a_native_file_is_seen_as_unneeded() -> 
     native = (SOURCES / "native.py").read_text()
     assert native.count(ANCHOR) == 1
     assert shape(native.replace(ANCHOR, FALLBACK + ANCHOR)) == "native"
+
+
+IN_WRAPPER = "            results = cute(*args, **kwargs)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("if len(results) > 1 and type(results) is list:\n    return results[0]", "legacy"),
+        ("return (lambda r: r[0] if isinstance(r, tuple) else r)(results)", "legacy"),
+        ("if is_gb10():\n    return results", "unknown"),
+        ("if PAGE > 64:\n    return mine(*args, **kwargs)", "unknown"),
+        ("from my.own import kernel\nif len(args) > 1:\n    return kernel(*args)", "unknown"),
+        ("def inner():\n    return mine(*args) if len(args) > 1 else results\nreturn inner()", "unknown"),
+    ],
+)
+def test_what_a_wrapper_asks_matters_only_where_it_can_reach_another_kernel(code: str, expected: str) -> None:
+    """The result's type is no question about the GPU; a kernel chosen at the call is as good as one in the
+    resolver."""
+    margin = " " * 12
+    lines = "".join(f"{margin}{line}\n" for line in code.splitlines())
+    assert shape(LEGACY.replace(IN_WRAPPER, IN_WRAPPER + lines, 1)) == expected
+
+
+def test_an_import_of_a_function_that_is_only_made_is_none() -> None:
+    """flash_attn is not tried first where only a wrapper would import it, later."""
+    lazy = "    try:\n        def later():\n            from flash_attn import flash_attn_varlen_func\n\n"
+    assert shape(
+        LEGACY.replace(ANCHOR, lazy + "        raise ImportError\n" + ANCHOR.partition("\n")[2])
+    ) == ("unknown")
 
 
 @pytest.fixture
@@ -347,7 +378,10 @@ def _released(version: str) -> str:
     return kept.read_text()
 
 
-@pytest.mark.parametrize("version", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"])
+RELEASES = ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]
+
+
+@pytest.mark.parametrize("version", RELEASES)
 def test_released_sglang_needs_no_patch(version: str, tmp_path: Path) -> None:
     """The real sources: all have the anchor and their own kernel."""
     file = tmp_path / "backend.py"
@@ -355,3 +389,50 @@ def test_released_sglang_needs_no_patch(version: str, tmp_path: Path) -> None:
     result = run(file)
     assert result.returncode == 0, result.stderr
     assert "native, not needed" in result.stdout
+
+
+def _without_sm121(text: str) -> str:
+    """The source as it was before SM121 was known: its branch goes, and the question that let SM120 in."""
+    tree = ast.parse(text)
+    lines = text.splitlines(keepends=True)
+    branches = [
+        node
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and function.name == patcher.VARLEN
+        for node in function.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "is_sm121()"
+    ]
+    (branch,) = branches
+    del lines[branch.lineno - 1 : branch.end_lineno]
+    text = "".join(lines)
+    assert text.count("(is_sm100_supported() or is_sm120())") == 1
+    return text.replace("(is_sm100_supported() or is_sm120())", "is_sm100_supported()")
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_released_sglang_without_its_kernel_is_patched_and_proven(version: str, tmp_path: Path) -> None:
+    """The real wrappers around the real kernels, as the recipe's base image has them."""
+    file = tmp_path / "backend.py"
+    file.write_text(_without_sm121(_released(version)))
+    result = run(file)
+    assert result.returncode == 0, result.stderr
+    assert "patched: SM121 gets qsa_varlen_attention" in result.stdout
+    assert "patched, nothing to do" in run(file).stdout
+
+
+def test_the_labs_backend_is_legacy() -> None:
+    """What the lab builds recipe B's image from."""
+    text = (PROGRAM.parents[1] / "lab-standin/legacy" / MEMBER).read_text()
+    assert shape(text) == "legacy"
+    assert "isinstance" in text  # as the real one looks at the cute kernel's result
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_released_sglang_widened_is_refused(version: str) -> None:
+    text = _without_sm121(_released(version))
+    gate = "not is_sm100_supported()"
+    ask = "from sglang.srt.utils import is_sm120_supported"
+    widened = text.replace(
+        f"    if {gate}", f"    {ask}\n    if not (is_sm100_supported() or is_sm120_supported())"
+    )
+    assert shape(widened) == "widened"

@@ -31,7 +31,8 @@ def _resolve_flash_attn_varlen_func():
         from flash_attn.cute.interface import flash_attn_varlen_func as cute
 
         def first_result(*args, **kwargs):
-            return cute(*args, **kwargs)[0]
+            results = cute(*args, **kwargs)
+            return results[0] if isinstance(results, tuple) else results
 
         return first_result
     except ImportError as missing:

@@ -21,9 +21,18 @@ def _resolve_trtllm_sparse_decode() -> Any:
 def _resolve_flash_attn_varlen_func() -> Any:
     try:
         from flash_attn import flash_attn_varlen_func
+
+        return flash_attn_varlen_func
     except ImportError:
-        from flash_attn.cute.interface import flash_attn_varlen_func
-    return flash_attn_varlen_func
+        from flash_attn.cute.interface import flash_attn_varlen_func as with_lse
+
+    def without_lse(*tensors, **settings):
+        given = with_lse(*tensors, **settings)
+        if isinstance(given, tuple):
+            return given[0]
+        return given
+
+    return without_lse
 
 
 def decode(**arguments: Any) -> Any:
