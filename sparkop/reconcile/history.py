@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from sparkop.hosts.document import Document
@@ -47,13 +48,19 @@ def history_of(
         epoch=max((_number(e.get("epoch")) for e in starts), default=0),
         generation=max((_number(e.get("generation")) for e in starts), default=0),
         ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
-        start_seconds=float(_number(ready[-1].get("seconds"))) if ready else 0.0,
+        start_seconds=_measured(ready),
         restarts=_restarts(entries),
         gave_up=_gave_up(entries),
         forgotten=damaged or _forgotten(entries),
         known=not documents or any(_knows(spec.name, document) for document in documents.values()),
         agreed=agreed,
     )
+
+
+def _measured(ready: list[dict[str, Any]]) -> float | None:
+    """How long the last start took that was measured. No figure, or 0: the container's age was not known."""
+    figures = (entry.get("seconds") for entry in reversed(ready))
+    return next((float(each) for each in figures if isinstance(each, int | float) and 0 < each < inf), None)
 
 
 def _knows(cluster: str, document: Document) -> bool:

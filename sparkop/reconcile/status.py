@@ -20,6 +20,7 @@ from sparkop.reconcile.watch_story import OF_WATCH, open_faults
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
+from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.observed import GaveUp
@@ -126,6 +127,8 @@ class Status:
     endpoint_cause: str = ""
     """Why answers are no answers, where that is likely; ``endpoint_remedy``: what to do."""
     endpoint_remedy: str = ""
+    loading: str = ""
+    """How long ranks that do not serve yet have run, and how long is normal; empty when none loads."""
     open: bool = False
     """The API has no key and listens to more than its own machine (row B16)."""
     notes: tuple[str, ...] = ()
@@ -159,6 +162,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         open=is_open(spec),
         endpoint_cause=explained.cause if explained else "",
         endpoint_remedy=explained.remedy if explained else "",
+        loading=loading(desired, observed, reading.history),
     )
 
 

@@ -10,9 +10,9 @@ from sparkop.engines.common import has_key
 from sparkop.engines.paths import key_path
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.resources.base import Clock, Context, Difference
-from sparkop.resources.compare import human_seconds
+from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import Desired
-from sparkop.resources.group import examine
+from sparkop.resources.group import age, examine
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.ready import wait_ready
@@ -36,12 +36,28 @@ LARGE = 900.0
 """``ready.deadline``, seconds, above which a spec is taken for a large model's, which starts slowly (A16)."""
 
 
-def first_start(spec: ClusterSpec) -> str:
-    """What is normal, before any start was measured here."""
-    return (
-        "no start was measured here yet: a large model needs 11 to 13 minutes the first time, and its ranks "
-        f"can be silent for ten of them; given up after {human_seconds(float(spec.ready.deadline))}"
-    )
+def normal_start(spec: ClusterSpec, measured: float | None) -> str:
+    """How long a start takes as a rule. ``measured``: seconds of the last one here."""
+    known = "no start was measured here yet"
+    if measured is not None:
+        known = f"the last start took {human_seconds(measured)}"
+    elif spec.ready.deadline > LARGE:
+        known += ": a large model needs 11 to 13 minutes the first time, and silent for ten of them"
+    return f"{known}; given up after {human_seconds(float(spec.ready.deadline))}"
+
+
+def loading(desired: Desired, observed: Observed, history: History) -> str:
+    """What is to be said of ranks that run, have not served and are within their time; empty for others."""
+    if observed.endpoint.serving not in (Serving.SILENT, Serving.LOADING):
+        return ""
+    group = examine(desired, observed, history)
+    if group.causes or 0 < history.ready_epoch == group.epoch:
+        return ""
+    ages = [age(found.container, observed.documents[found.node]) for found in group.found]
+    known = [each for each in ages if each is not None]
+    if not known:
+        return ""
+    return f"loading for {precise_seconds(max(known))}; {normal_start(desired.spec, history.start_seconds)}"
 
 
 class Endpoint:
@@ -80,7 +96,7 @@ class Endpoint:
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.cost.seconds is None and context.desired.spec.ready.deadline > LARGE:
-            context.progress(first_start(context.desired.spec))
+            context.progress(normal_start(context.desired.spec, None))
         wait_ready(
             context, question_of(context.desired, read_key(context.desired, context.host(operation.node)))
         )

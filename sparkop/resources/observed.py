@@ -107,8 +107,8 @@ class History:
     generation: int = 0
     ready_epoch: int = 0
     """Number of the last group that was seen to serve tokens."""
-    start_seconds: float = 0.0
-    """How long the last start took, from the first rank to the first token; 0: not known."""
+    start_seconds: float | None = None
+    """How long the last start took, from the first rank to the first token; None: not measured yet."""
     restarts: tuple[Restart, ...] = ()
     """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
     gave_up: GaveUp | None = None

@@ -50,7 +50,8 @@ class Cost:
     """What an operation takes."""
 
     bytes: int = 0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
+    """None: nobody has measured it yet."""
     stops_serving: bool = False
 
 

@@ -199,12 +199,13 @@ def _remember(context: Context, seen: list[_Seen]) -> None:
     stamp = stamp_of(head.container.labels) if head and head.container else None
     if head is None or head.container is None or stamp is None:
         return
+    took = age(head.container, head.document)
     entry = {
         "id": f"ready-{stamp.epoch}",
         "event": "ready",
         "epoch": stamp.epoch,
         "generation": stamp.generation,
-        "seconds": round(age(head.container, head.document) or 0.0, 1),
+        "seconds": None if took is None else round(took, 1),
         "at": context.clock.time(),
     }
     record(context, context.desired.head, entry)

@@ -192,7 +192,7 @@ class _Plan:
         if full is not None:
             self.blockers.append(full)
             return
-        seconds = needed / COPY_RATE if source else 0.0
+        seconds = needed / COPY_RATE if source else None  # how fast a hub is, shows on the way
         needs = [o.key for o in self.operations if after is not None and o.node == after]
         parameters: dict[str, Any] = {"from": source} if source else {}
         if shared:

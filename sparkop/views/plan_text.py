@@ -53,5 +53,8 @@ def cost_text(cost: Cost) -> str:
     """``stops serving, 1.5 GiB, 12 min``; empty when it costs next to nothing."""
     parts = ["stops serving"] if cost.stops_serving else []
     parts += [human_bytes(cost.bytes)] if cost.bytes else []
-    parts += [f"about {human_seconds(cost.seconds)}"] if cost.seconds else []
+    if cost.seconds is None:
+        parts.append("time not measured yet")
+    elif cost.seconds:
+        parts.append(f"about {human_seconds(cost.seconds)}")
     return ", ".join(parts)

@@ -79,6 +79,8 @@ def _headline(status: Status) -> Text:
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
+    if status.loading:
+        line.append(f"\n  {status.loading}", style="yellow")
     if status.endpoint_cause:
         line.append(
             f"\n  likely cause: {status.endpoint_cause}\n  do: {status.endpoint_remedy}", style="yellow"

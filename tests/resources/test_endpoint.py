@@ -1,35 +1,109 @@
-"""What the wait for a start says before the first token."""
+"""What is said of a start before the first token: how long it takes as a rule (A16)."""
 
-from types import SimpleNamespace
-from typing import Any
+from __future__ import annotations
+
+import json
+import threading
 
 import pytest
 
-from sparkop.resources import endpoint
-from sparkop.resources.operations import Action, Cause, Cost, Operation
-from tests.engines.specs import RECIPE_A, spec
+from sparkop.reconcile.status import status_of
+from sparkop.resources.events import Event, Phase
+from sparkop.views.plan import plan_json
+from sparkop.views.plan_text import plan_lines
+from sparkop.views.status import show_status
+from tests.reconcile.simulation import Cluster
+
+LARGE = "a large model needs 11 to 13 minutes"
 
 
-@pytest.mark.parametrize(
-    ("deadline", "measured", "told"),
-    [("45min", None, True), ("45min", 700.0, False), ("2min", None, False)],
-)
-def test_a_first_start_says_how_long_is_normal(
-    monkeypatch: pytest.MonkeyPatch, deadline: str, measured: float | None, told: bool
+def cluster_of(deadline: str = "45min") -> Cluster:
+    return Cluster.make(ready={"deadline": deadline, "canary": {"deadline": "20 s"}})
+
+
+def remember(cluster: Cluster, seconds: object) -> None:
+    """The last start took so long, as the head's history has it."""
+    node = cluster.node("spark-1")
+    path = next(path for path in node.files if path.endswith("/history.json"))
+    document = node.document_of(path)
+    for entry in document["entries"]:
+        if entry["event"] == "ready":
+            entry["seconds"] = seconds
+    node.files[path] = (json.dumps(document).encode(), 0o644)
+
+
+def begin(cluster: Cluster) -> None:
+    """An apply that is interrupted while the ranks load."""
+    cluster.manner = "loading"
+    stop = threading.Event()
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.LOG:
+            stop.set()
+
+    assert cluster.apply(emit=emit, stop=stop).interrupted
+
+
+def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> str:
+    show_status(status_of(cluster.observe(), cluster.plan()))
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("deadline", "large"), [("45min", True), ("2min", False)])
+def test_the_first_start_of_a_large_model_says_how_long_is_normal(deadline: str, large: bool) -> None:
+    """Who waits eleven minutes before a silent log, and does not know that this is normal, ends it."""
+    cluster = cluster_of(deadline)
+    cluster.apply()
+    told = [event.text for event in cluster.events if LARGE in event.text]
+    assert bool(told) is large
+    assert all("given up after 45 min" in text for text in told)
+    remember(cluster, 700.0)
+    cluster.stop()
+    cluster.apply()
+    assert not [event for event in cluster.events if LARGE in event.text], "a start was measured here"
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, None, "soon", [1], float("inf"), -3])
+def test_a_start_of_unknown_length_is_told_as_that(seconds: object) -> None:
+    """In the text and in JSON: 0 seconds would be a promise."""
+    cluster = cluster_of()
+    cluster.apply()
+    for measured, text, figure in ((seconds, "time not measured yet", None), (700.0, "about 12 min", 700.0)):
+        remember(cluster, measured)
+        cluster.stop()
+        plan = cluster.plan()
+        (line,) = [line for line in plan_lines(plan) if line.startswith("wait      endpoint")]
+        assert line.endswith(f"[{text}]")
+        (wait,) = [each for each in plan_json(plan)["operations"] if each["resource"] == "endpoint"]
+        assert wait["cost"]["seconds"] == figure
+        cluster.apply()
+
+
+def test_status_says_that_ranks_load_and_how_long_is_normal(capsys: pytest.CaptureFixture[str]) -> None:
+    """``silent`` and ``differs`` alone look like a fault."""
+    cluster = cluster_of()
+    begin(cluster)
+    cluster.clock.sleep(200)
+    text = shown(cluster, capsys)
+    assert "loading for 3 min 2" in text
+    assert "no start was measured here yet: " + LARGE in text
+    cluster.node("spark-1").services.pop(8000)
+    assert "silent" in (text := shown(cluster, capsys))
+    assert LARGE in text
+
+
+def test_status_tells_the_last_start_as_the_measure_and_no_loading_of_what_served_or_is_late(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Who waits eleven minutes before a silent log, and does not know that this is normal, ends it (A16)."""
-    monkeypatch.setattr(endpoint, "wait_ready", lambda *_: None)
-    monkeypatch.setattr(endpoint, "question_of", lambda *_: None)
-    monkeypatch.setattr(endpoint, "read_key", lambda *_: None)
-    said: list[str] = []
-    context: Any = SimpleNamespace(
-        desired=SimpleNamespace(spec=spec(RECIPE_A, {"ready.deadline": deadline})),
-        progress=said.append,
-        host=lambda _: None,
-    )
-    cost = Cost(seconds=measured)
-    endpoint.Endpoint().perform(
-        Operation(Action.WAIT, "spark-1", "endpoint", Cause("endpoint", "silent", "tokens"), cost), context
-    )
-    assert [text for text in said if "11 to 13 minutes" in text and "45 min" in text] == said
-    assert bool(said) is told
+    cluster = cluster_of()
+    cluster.apply()
+    remember(cluster, 700.0)
+    assert "loading for" not in shown(cluster, capsys)
+    service = cluster.node("spark-1").services.pop(8000)
+    assert "loading for" not in shown(cluster, capsys), "it has served: silence is a fault"
+    cluster.node("spark-1").services[8000] = service
+    cluster.stop()
+    begin(cluster)
+    assert "the last start took 12 min; given up after 45 min" in shown(cluster, capsys)
+    cluster.clock.sleep(46 * 60)
+    assert "loading for" not in shown(cluster, capsys)
