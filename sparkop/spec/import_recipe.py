@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from sparkop.spec.layers import merge
 from sparkop.spec.load import LoadedSpec, validate
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError
-from sparkop.spec.recipe_variables import VARIABLES, WORKER, Form, Recipe, Variable
+from sparkop.spec.recipe_variables import SPACE_WITH_PARTS, VARIABLES, WORKER, Form, Recipe, Variable
 from sparkop.spec.tree import Source, show_path
 from sparkop.spec.yaml_text import parse, split_lines
 
@@ -26,12 +27,20 @@ _KEY_ADVICE = (
 _MADE_BY_A_SHELL = re.compile(r"[$`]")
 _PIECE = r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\$\([^)]*\)|\\.|[^\s'"\\;&|]"""
 """Of a word as a shell reads it: quoted, run, escaped, or one character."""
+_RAW_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
+"""A word of arguments, its quotes still in."""
+_JSON = re.compile(r"(?:--?[\w.-]+=)?(?P<json>[{\[].*)", re.DOTALL)
 _TOKEN = re.compile(rf"(?P<word>(?:{_PIECE})+)|(?P<between>[;&|\s]+)", re.DOTALL)
 _HOME_AT_THE_START = re.compile(r"\A\"?\$(?:HOME|\{HOME\})(?=[/\"]|\Z)")
 _ASK_A_SHELL = (
     "only a shell can tell what it holds: `set -a; . ./FILE` there, then sparkop import without FILE"
 )
 _NO_COMMANDS = "is no assignment, and import runs no commands"
+_NO_QUOTES = "its value goes on behind a blank, where a shell ends it: put all of it in quotes"
+_PROGRAM = re.compile(
+    r"[^-{\['\"].*/.*|[\w.-]+\.(sh|py)|bash|sh|env|exec|nohup|sudo|docker|python3?|source|\."
+)
+"""What may stand behind assignments to be run with them."""
 _NUMBERS = re.compile(r"[\[\]\s,]+")
 
 
@@ -121,24 +130,43 @@ def _shell_lines(text: str) -> tuple[dict[str, str], list[Unmapped]]:
     odd: list[Unmapped] = []
     for number, line in _joined(text.replace("\r", "")):
         try:
-            words = _words(line)
+            commands = _commands(line)
         except ValueError:
             odd.append(Unmapped(f"line {number}", "has a quote that does not end"))
             continue
-        rest = [word for word in words if _ASSIGNMENT.match(word) is None and word not in _AROUND]
-        for word in words:
-            match = _ASSIGNMENT.match(word)
-            if match is None:
-                continue
-            name, raw = match[1], match[2]
-            found.pop(name, None)  # the last one counts
-            if _made_by_a_shell(_HOME_AT_THE_START.sub("", raw)):
-                odd.append(Unmapped(name, _ASK_A_SHELL))
-            else:
-                found[name] = "".join(shlex.split(raw))
-        if rest:
+        runs = False
+        for words in commands:
+            broken = _broken(words)
+            runs |= broken is None and any(not _ASSIGNMENT.match(w) and w not in _AROUND for w in words)
+            for word in words:
+                match = _ASSIGNMENT.match(word)
+                if match is None:
+                    continue
+                name, raw = match[1], match[2]
+                found.pop(name, None)  # the last one counts
+                if word is broken:
+                    odd.append(Unmapped(name, _NO_QUOTES))
+                elif _made_by_a_shell(_HOME_AT_THE_START.sub("", raw)):
+                    odd.append(Unmapped(name, _ASK_A_SHELL))
+                else:
+                    found[name] = "".join(shlex.split(raw))
+        if runs:
             odd.append(Unmapped(f"line {number}", _NO_COMMANDS))
     return found, odd
+
+
+def _broken(words: list[str]) -> str | None:
+    """The assignment that a word follows which is neither another one nor a program to run with it.
+
+    ``CAPS=1 2 4`` is a value that somebody forgot to quote; ``CAPS=1 ./launch.sh serve`` is a command.
+    """
+    last = None
+    for word in words:
+        if _ASSIGNMENT.match(word):
+            last = word
+        elif last is not None and word not in _AROUND:
+            return None if _PROGRAM.fullmatch(word) else last
+    return None
 
 
 _AROUND = ("export", "declare", "-x", "set", "-a", "+a")
@@ -160,9 +188,12 @@ def _joined(text: str) -> list[tuple[int, str]]:
     return lines
 
 
-def _words(line: str) -> list[str]:
-    """Words as a shell has them, quotes still in, up to a comment. Raises ValueError for an open quote."""
-    words: list[str] = []
+def _commands(line: str) -> list[list[str]]:
+    """The words of each command as a shell has them, quotes still in, up to a comment.
+
+    Raises ValueError for an open quote.
+    """
+    commands: list[list[str]] = [[]]
     place = 0
     while place < len(line):
         found = _TOKEN.match(line, place)
@@ -170,9 +201,12 @@ def _words(line: str) -> list[str]:
             raise ValueError("a quote does not end")
         if found["word"] and found["word"].startswith("#"):
             break
-        words += [found["word"]] if found["word"] else []
+        if found["word"]:
+            commands[-1].append(found["word"])
+        elif found["between"].strip():
+            commands.append([])
         place = found.end()
-    return words
+    return commands
 
 
 def _made_by_a_shell(raw: str) -> bool:
@@ -235,8 +269,10 @@ def _one(result: Imported, variable: Variable, value: str, origin: str, home: st
 
 
 def _together(result: Imported, values: Mapping[str, str]) -> None:
-    """Recipe B's variables that act on each other."""
+    """Variables that act on each other, or on more than one field."""
     if result.recipe is Recipe.A:
+        if result.overlay.get("weights", {}).get("keepParts"):
+            result.put("weights.freeSpace", SPACE_WITH_PARTS)
         return
     host, user = values.get("WORKER_HOST"), values.get("WORKER_USER")
     if host and not values.get("WORKER_SSH"):
@@ -342,10 +378,36 @@ def _download(value: str) -> str:
 
 
 def _shell_words(value: str) -> list[str]:
+    """As a shell splits them, but JSON that stands there without quotes around it keeps its own."""
     try:
-        return shlex.split(value)
+        plain = shlex.split(value)
     except ValueError:
         raise ValueError("has a quote that does not end") from None
+    return [_whole_json(raw, word) for raw, word in zip(_RAW_WORD.findall(value), plain, strict=True)]
+
+
+def _plain_words(value: str) -> list[str]:
+    return [_whole_json(word, word) for word in value.split()]
+
+
+def _whole_json(raw: str, word: str) -> str:
+    """``word`` as it was meant. Raises ValueError for JSON that lost its quotes, or was split at a blank."""
+    begun = _JSON.match(raw)
+    if begun is None or _is_json(word[begun.start("json") :]):
+        return word
+    if _is_json(raw[begun.start("json") :]):
+        return raw
+    if raw == word and begun["json"].startswith("["):
+        return word
+    raise ValueError("has JSON that is split or loses its quotes: put it in single quotes, within the value")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 _READERS: Mapping[Form, Callable[[str], Any]] = {
@@ -357,7 +419,7 @@ _READERS: Mapping[Form, Callable[[str], Any]] = {
     Form.GIB: lambda value: f"{_number(value):g} GiB",
     Form.MINUTES: lambda value: f"{_number(value):g} min",
     Form.SWITCH: _switch,
-    Form.WORDS: str.split,
+    Form.WORDS: _plain_words,
     Form.SHELL_WORDS: _shell_words,
     Form.COMMAS: lambda value: [part.strip() for part in _unquoted(value).split(",") if part.strip()],
     Form.NUMBERS: _numbers,

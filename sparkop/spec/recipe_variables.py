@@ -43,6 +43,8 @@ class Form(StrEnum):
 
 
 _HUB_LOGIN = "a secret: export it when you run apply or download, or log in with hf; sparkop never stores it"
+SPACE_WITH_PARTS = "680GB"
+"""What recipe A asks for when parts and the shards made of them lie side by side."""
 HEAD, WORKER = "nodes[0]", "nodes[1]"
 
 
@@ -86,7 +88,12 @@ A = (
     Variable("CAPS", "engine.graphs.sizes", Form.NUMBERS),
     Variable("EXTRA", "engine.headExtraArgs", Form.SHELL_WORDS),
     Variable("REVISION", "weights.revision"),
-    Variable("KEEP_PARTS", "weights.keepParts", Form.SWITCH),
+    Variable(
+        "KEEP_PARTS",
+        "weights.keepParts",
+        Form.SWITCH,
+        f"1 also raises weights.freeSpace to {SPACE_WITH_PARTS}: the parts stay beside their shards",
+    ),
     Variable("KEY_ENV", "clients.keyEnvironment"),
     Variable("SET_DEFAULT", "clients.makeDefault", Form.SWITCH),
     Variable(

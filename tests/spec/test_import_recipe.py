@@ -64,7 +64,14 @@ def test_recipe_a_reads_a_file_as_a_shell_does() -> None:
         ("export PORT=1 MPORT=2\n", {"PORT": "1", "MPORT": "2"}, []),
         ("PORT=1; MPORT=2\n", {"PORT": "1", "MPORT": "2"}, []),
         ("PORT=1 \\\nMPORT=2 ./launch.sh serve\n", {"PORT": "1", "MPORT": "2"}, ["line 1"]),
-        ("CAPS=1 2 4\n", {"CAPS": "1"}, ["line 1"]),
+        ("CAPS=1 2 4\n", {}, ["CAPS"]),
+        ("export PORT=1 CAPS=1, 2\n", {"PORT": "1"}, ["CAPS"]),
+        ("HEAD_HCAS=rocep1s0f0, roceP2p1s0f0\n", {}, ["HEAD_HCAS"]),
+        ("EXTRA=--max-logprobs 5\nPORT=1\n", {"PORT": "1"}, ["EXTRA"]),
+        ("EXTRA=--a --b\nEXTRA=--c\n", {"EXTRA": "--c"}, ["EXTRA"]),
+        ('EXTRA=--a {"x":1/2}\n', {}, ["EXTRA"]),
+        ("PORT=1; echo on\n", {"PORT": "1"}, ["line 1"]),
+        ("PORT=1 bash -c x\n", {"PORT": "1"}, ["line 1"]),
         ("A='x;y' B=\"p q\"'r' C=x#y # z\n", {"A": "x;y", "B": "p qr", "C": "x#y"}, []),
         (
             "A='$x' B=\\$x C=$HOME/m D=\"${HOME}/m\"\n",
@@ -181,11 +188,58 @@ def test_every_setting_of_recipe_a_arrives() -> None:
     assert (spec.nodes[1].remote.user, spec.nodes[1].remote.host) == ("bob", "10.10.10.11")
     assert spec.memory.guard.action_floor == 3 << 29
     assert (spec.weights.revision, spec.weights.keep_parts) == ("v1", True)
+    assert spec.weights.free_space == 680 * 10**9
     assert (spec.api.key_file, spec.clients.key_environment, spec.clients.make_default) == (
         "~/key",
         "MY_KEY",
         True,
     )
+
+
+WHOLE = '{"temperature":0.2,"a":[1]}'
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        WHOLE,
+        f"'{WHOLE}'",
+        '"' + WHOLE.replace('"', '\\"') + '"',
+        WHOLE.replace('"', '\\"'),
+    ],
+    ids=["bare", "single quotes", "double quotes", "escaped"],
+)
+@pytest.mark.parametrize("between", [" ", "="])
+def test_json_in_extra_arguments_arrives_whole(between: str, written: str) -> None:
+    """vLLM's own error for ``{temperature:0.2}`` would come eleven minutes later."""
+    shell = {"EXTRA": f"--x 'two words' --override-generation-config{between}{written} --y [a]"}
+    words = list(_spec(_import(Recipe.A, shell=shell)).engine.head_extra_args)
+    told = f"--override-generation-config{between}{WHOLE}".split(" ")
+    assert words == ["--x", "two words", *told, "--y", "[a]"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shell"),
+    [
+        (Recipe.A, {"EXTRA": '--x {"temperature": 0.2}'}),
+        (Recipe.A, {"EXTRA": '--x={"temperature": 0.2}'}),
+        (Recipe.A, {"EXTRA": "--x {temperature:0.2}"}),
+        (Recipe.A, {"EXTRA": '--x ["a", "b"]'}),
+        (Recipe.A, {"EXTRA": '--x "{"temperature":0.2}"', "NSPEC": "7"}),
+        (Recipe.B, {"EXTRA_ARGS": '--x {"temperature": 0.2}'}),
+    ],
+)
+def test_json_that_was_taken_apart_is_named_and_not_mapped(recipe: Recipe, shell: dict[str, str]) -> None:
+    imported = _import(recipe, shell=shell)
+    (told,) = imported.unmapped
+    assert told.name.startswith("EXTRA")
+    assert "JSON" in told.reason
+    assert not {"extraArgs", "headExtraArgs"} & set(imported.overlay.get("engine", {}))
+
+
+@pytest.mark.parametrize(("value", "space"), [("1", 680 * 10**9), ("0", 470 * 10**9)])
+def test_parts_that_stay_need_their_room(value: str, space: int) -> None:
+    assert _spec(_import(Recipe.A, f"KEEP_PARTS={value}\n")).weights.free_space == space
 
 
 def test_every_setting_of_recipe_b_arrives() -> None:
