@@ -32,6 +32,11 @@ class Rail:
         """The network of its address: rails of two nodes are joined when it is the same."""
         return ipv4_network(f"{self.address}/{self.prefix}")
 
+    @property
+    def bounded(self) -> bool:
+        """Whether its network says who is at the other end: with prefix 32 nobody is, with 0 everybody."""
+        return 0 < self.prefix < 32
+
 
 @dataclass(frozen=True)
 class FabricSelection:
@@ -83,7 +88,7 @@ def joined(own: Sequence[Rail], other: Sequence[Rail]) -> Iterator[tuple[Rail, R
         for rail in own:
             if rail.device in partners:
                 continue
-            shared = [peer for peer in left if peer.network == rail.network]
+            shared = [peer for peer in left if rail.bounded and peer.network == rail.network]
             shared = [peer for peer in shared if not same_name or peer.device == rail.device]
             if shared:
                 left.remove(shared[0])

@@ -141,7 +141,7 @@ def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[
                 node.name,
                 f"{KIND}/port-{number}",
                 Cause(f"port {number}", f"held by {who}", "free"),
-                f"end that program (on {node.name}: sudo ss -ltnp 'sport = :{number}'), or change {field}",
+                f"sudo ss -ltnp 'sport = :{number}'  # shows that program: end it, or change {field}",
             )
         )
     return found

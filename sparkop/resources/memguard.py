@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 from sparkop.hosts.base import Host, Json
@@ -176,7 +177,7 @@ def _mortal(node: DesiredNode, document: Document) -> str | None:
         told = f"{node.name}: the memory guard does not come back after a reboot by itself"
         if unit.kept == "detached" or document.machine is None:
             return f"{told} (no systemd here): run sparkop apply then, or sparkop watch"
-        return f"{told}: sudo loginctl enable-linger {document.machine.user}"
+        return f"{told}: sudo loginctl enable-linger {quote(document.machine.user)}"
     return None
 
 

@@ -57,6 +57,7 @@ def report_json(report: Report) -> dict[str, Any]:
                         "observed": found.observed,
                         "desired": found.desired,
                         "remedy": found.remedy,
+                        "ports": list(found.ports),
                     }
                     for found in result.complaints
                 ],

@@ -122,16 +122,14 @@ def _port(
 
 
 def _problem(report: Report, node: str, device: str, interface: str) -> State:
-    """The worst finding of the node that names the port."""
-    worst = State.OK
-    for result in report.results:
-        for found in result.complaints if result.node == node else ():
-            words = f"{found.field} {found.observed}".replace(",", " ").replace(".", " ").split()
-            if (device in words or interface in words) and list(State).index(found.state) > list(State).index(
-                worst
-            ):
-                worst = found.state
-    return worst
+    """The worst finding of the node that speaks of the port."""
+    found = (
+        each.state
+        for result in report.results
+        for each in (result.complaints if result.node == node else ())
+        if device in each.ports or interface in each.ports
+    )
+    return max(found, key=list(State).index, default=State.OK)
 
 
 def _unread(report: Report, node: str) -> str:

@@ -15,7 +15,8 @@
     hub: listed | denied | away             # default: not asked
     away: {spark-2: {message: "...", cause: "...", remedy: "..."}}    # nothing was read: why, in ssh's words
 
-``out.yaml``: node -> what the check says, one line each: ``ok: evidence`` or ``state: text; do: remedy``.
+``out.yaml``: node -> what the check says, one line each: ``ok: evidence`` or
+``state [ports]: text; do: remedy``.
 A node that the check does not apply to is left out.
 
 ``python -m tests.checks.cases`` writes the answers anew; read the difference before you commit it.
@@ -73,12 +74,17 @@ class Case:
         """What the check says now, in the form of ``out.yaml``."""
         return {node: [told(found) for found in made] for node, made in self.found().items()}
 
-    def found(self) -> dict[str, list[Finding]]:
+    def found(self, names: Mapping[str, str] | None = None) -> dict[str, list[Finding]]:
+        """Node -> findings. ``names``: what interfaces are called instead."""
+        return {look.name: made for look, made in self.looks(names)} | self._unread()
+
+    def looks(self, names: Mapping[str, str] | None = None) -> Iterator[tuple[Look, list[Finding]]]:
+        """Of each node that was read, and that the check has something to say of."""
         spec = spec_of(self.question.get("spec", SPEC), tuple(self.question.get("set", ())))
         away = self.question.get("away", {})
-        documents = read(spec, self.question.get("change", {}))
+        documents = read(spec, self.question.get("change", {}), names)
         documents = {name: document for name, document in documents.items() if name not in away}
-        earlier = read(spec, self.question["earlier"]) if "earlier" in self.question else {}
+        earlier = read(spec, self.question["earlier"], names) if "earlier" in self.question else {}
         outside = {"weights": _checkpoint(spec, self.question["hub"])} if "hub" in self.question else {}
         desired = desire(spec, engine_of(spec), documents, outside)
         windows = {name: tuple(window) for name, window in self.question.get("read", {}).items()}
@@ -86,16 +92,19 @@ class Case:
         looks = [
             Look(desired, node, nodes, earlier, windows) for node in spec.nodes if node.name in documents
         ]
-        answers = {look.name: findings(self.check, look) for look in looks}
-        if self.check.id == LOGIN:
-            unread = {name: UnreachableError(**why) for name, why in away.items()}
-            answers |= {name: list(silent(name, error).findings) for name, error in unread.items()}
-        return {name: made for name, made in answers.items() if made}
+        yield from ((look, made) for look in looks if (made := findings(self.check, look)))
+
+    def _unread(self) -> dict[str, list[Finding]]:
+        if self.check.id != LOGIN:
+            return {}
+        away = self.question.get("away", {})
+        return {name: list(silent(name, UnreachableError(**why)).findings) for name, why in away.items()}
 
 
 def told(found: Finding) -> str:
     remedy = f"; do: {found.remedy}" if found.remedy else ""
-    return f"{found.state}: {found.text}{remedy}"
+    ports = f" [{', '.join(found.ports)}]" if found.ports else ""
+    return f"{found.state}{ports}: {found.text}{remedy}"
 
 
 @cache
@@ -109,8 +118,10 @@ def _base() -> dict[str, Any]:
     return found
 
 
-def read(spec: ClusterSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The documents of the spec's nodes, changed."""
+def read(
+    spec: ClusterSpec, changes: Mapping[str, Any], names: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The documents of the spec's nodes, changed; ``names``: of interfaces, old and new."""
     unknown = set(changes) - set(_base())
     assert not unknown, f"no such node: {unknown}"
     documents = {}
@@ -118,8 +129,17 @@ def read(spec: ClusterSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
         raw = deepcopy(_base()[node.name])
         for where, value in (changes.get(node.name) or {}).items():
             _set(raw, where, value)
+        raw = _renamed(raw, names or {})
         documents[node.name] = parse_document(raw, node=node.name)
     return documents
+
+
+def _renamed(raw: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(raw, dict):
+        return {names.get(key, key): _renamed(value, names) for key, value in raw.items()}
+    if isinstance(raw, list):
+        return [_renamed(each, names) for each in raw]
+    return names.get(raw, raw) if isinstance(raw, str) else raw
 
 
 def _set(raw: Any, where: str, value: Any) -> None:

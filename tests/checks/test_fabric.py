@@ -172,6 +172,51 @@ def test_a_rail_of_its_own_is_a_warning_where_another_joins(
     assert [wire["problem"] for wire in wires] == ["fail", "fail"]
 
 
+CAGE = {device: BOTH[device] for device in DEVICES[:2]}
+LOST: dict[str, tuple[list[dict[str, int]], dict[str, list[str]]]] = {
+    "a worker": ([BOTH, BOTH, {**BOTH, DEVICES[0]: 9}, BOTH], {"spark-3": [DEVICES[0]]}),
+    "the head": ([{**BOTH, DEVICES[2]: 9}, BOTH, BOTH, BOTH], {"spark-1": [DEVICES[2]]}),
+    "half of the nodes": (
+        [BOTH, BOTH, {**BOTH, DEVICES[0]: 9}, {**BOTH, DEVICES[0]: 9}],
+        {"spark-3": [DEVICES[0]], "spark-4": [DEVICES[0]]},
+    ),
+    "two of one": ([BOTH, {**BOTH, DEVICES[0]: 8, DEVICES[3]: 9}], {"spark-2": [DEVICES[0], DEVICES[3]]}),
+    "crossed": ([BOTH, {**CROSSED, DEVICES[0]: 9}], {"spark-2": [DEVICES[0]]}),
+    "nobody: crossed": ([BOTH, CROSSED], {}),
+    "nobody: one cable at one node": ([BOTH, CAGE], {}),
+    "nobody: one cable at the head": ([CAGE, BOTH], {}),
+}
+
+
+@pytest.mark.parametrize("world", LOST)
+def test_a_rail_that_joins_nobody_is_told_of_once_and_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], world: str
+) -> None:
+    """The group started with the other devices only, and nobody said so; but a node that has one cable, or a
+    network of its own, has no fault."""
+    networks, lost = LOST[world]
+    nodes = [spark(number, each) for number, each in enumerate(networks, 1)]
+    code, _ = fabric(tmp_path, nodes, "-o", "json")
+    shown = json.loads(capsys.readouterr().out)
+    marked: dict[str, list[str]] = {}
+    for port in shown["ports"]:
+        if port["problem"] != "ok":
+            assert port["problem"] == "warn"
+            marked.setdefault(port["node"], []).append(port["device"])
+    assert {node: sorted(devices) for node, devices in marked.items()} == {
+        node: sorted(devices) for node, devices in lost.items()
+    }
+    assert code == 0
+    asked = min(len(each) for each in networks)
+    code, _ = fabric(tmp_path, nodes, "-o", "json", "--set", f"fabric.rails={asked}")
+    failing = {
+        check["node"]
+        for check in json.loads(capsys.readouterr().out)["checks"]
+        if (check["check"], check["state"]) == ("rdma.active", "fail")
+    }
+    assert (code, failing) == (6 if lost else 0, set(lost))
+
+
 def test_names_of_checks_are_whole_in_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

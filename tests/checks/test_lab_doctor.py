@@ -57,7 +57,7 @@ def test_nothing_is_wrong(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("fault", "check", "figure", "fix"),
     [
-        ("mtu", "fabric.mtu", "1500", "sudo ip link set enp1s0f0np0 mtu 9000"),
+        ("mtu", "fabric.mtu", "1500", "sudo ip link set dev enp1s0f0np0 mtu 9000"),
         ("cable", "rdma.active", "not active", "plug the cable in"),
         ("admin-down", "rdma.active", "not active", "sudo ip link set dev enp1s0f0np0 up"),
         ("dockerd-stop", "docker.access", "/var/run/docker.sock", "sudo systemctl start docker"),

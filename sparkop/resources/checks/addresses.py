@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_network
+from shlex import quote
 
 from sparkop.hosts.document import Interface
 from sparkop.hosts.rails import ROCE_V2, Rail
@@ -22,7 +23,16 @@ from sparkop.resources.checks.model import (
     warn,
 )
 from sparkop.resources.checks.topology import devices_of, interface_named, ipv4_of
-from sparkop.resources.checks.usable import STANDARD, give_address, keep, move_address
+from sparkop.resources.checks.usable import (
+    STANDARD,
+    bound_address,
+    give_address,
+    keep,
+    lost_rails,
+    move_address,
+    take_address,
+    wanted_network,
+)
 
 
 def _override(look: Look) -> Iterator[Finding]:
@@ -41,14 +51,15 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
             f"{by_hand.interface}, which is not there",
             f"one of {', '.join(_of_devices(look)) or 'none: no RDMA device'}",
             f"correct it for {look.name}, or leave it out: it is detected",
+            ports=(by_hand.interface,),
         )
     elif by_hand.interface and not by_hand.address and named and ipv4_of(named) is None:
         yield fail(
             "fabric.interface",
             f"{by_hand.interface}, which has no IPv4 address",
             "an interface with one",
-            f"on {look.name}: {give_address(look, by_hand.interface)}; or leave fabric.interface out: "
-            "it is detected",
+            f"{give_address(look, by_hand.interface)}  # or leave fabric.interface out: it is detected",
+            ports=(by_hand.interface,),
         )
     elif by_hand.interface and look.rdma and by_hand.interface not in _of_devices(look):
         yield warn(
@@ -56,6 +67,7 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
             f"{by_hand.interface}, which belongs to no RDMA device",
             f"one of {', '.join(_of_devices(look)) or 'none: no RDMA device'}",
             f"correct it for {look.name}, or leave it out: it is detected",
+            ports=(by_hand.interface,),
         )
     if by_hand.address and not any(_holds(i, by_hand.address) for i in ([named] if named else interfaces)):
         yield fail(
@@ -63,6 +75,7 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
             f"{by_hand.address}, which is not on {named.name if named else 'any interface'}",
             f"one of {', '.join(named.addresses)}" if named and named.addresses else "an address of the node",
             f"correct it for {look.name}, or leave it out: it is detected",
+            ports=(named.name,) if named else (),
         )
     states = {device.name: device.state for device in devices_of(look.document)}
     active = ", ".join(name for name, state in states.items() if state == "ACTIVE")
@@ -74,6 +87,7 @@ def _wrong_by_hand(look: Look) -> Iterator[Finding]:
                 f"of those that are ACTIVE: {active or 'none'}",
                 f"correct it for {look.name}, or leave it out: they are detected",
                 holds=hca not in states,
+                ports=(hca,),
             )
 
 
@@ -95,7 +109,8 @@ def _ipv4(look: Look) -> Iterator[Finding]:
             "rails",
             f"{bare[0].name} is active, without an IPv4 address",
             "an active rail with an IPv4 address",
-            f"on {look.name}: {give_address(look, netdev)}",
+            give_address(look, netdev),
+            ports=tuple(device.name for device in bare),
         )
     for nth, device in enumerate(bare if found else ()):
         netdev = device.netdevs[0] if device.netdevs else device.name
@@ -103,31 +118,53 @@ def _ipv4(look: Look) -> Iterator[Finding]:
             f"{netdev}.address",
             "none",
             f"an IPv4 address: {device.name} is ACTIVE",
-            f"on {look.name}: {give_address(look, netdev, nth=nth)}",
+            give_address(look, netdev, nth=nth),
             holds=False,
+            ports=(device.name,),
         )
     yield from _twice(look)
+    yield from _unbounded(look)
     yield from _one_subnet(look)
     if found:
         yield ok(", ".join(f"{rail.interface} {rail.address}/{rail.prefix}" for rail in found))
 
 
 def _twice(look: Look) -> Iterator[Finding]:
-    """An address that an earlier node, or this one, has as well."""
+    """An address that another node, or another interface of this one, has as well."""
+    for held, keeper in look.nodes.twice.get(look.name, ()):
+        if held.rail is None:
+            remedy = take_address(held.interface, held.address)
+        else:
+            remedy = move_address(look, held.rail, wanted_network(look, held.rail) if keeper.fabric else None)
+        where = keeper.interface if keeper.node == look.name else f"{keeper.interface} of {keeper.node}"
+        yield fail(
+            f"{held.interface}.address",
+            f"{held.address.partition('/')[0]}, also on {where}",
+            "an address of its own",
+            remedy,
+            ports=(held.interface,),
+        )
+
+
+def _unbounded(look: Look) -> Iterator[Finding]:
+    """An address whose prefix length leaves nobody, or everybody, in its network."""
+    told = {held.interface for held, _ in look.nodes.twice.get(look.name, ())}
+    serves = any(rail.bounded for rail in look.rails())
     for rail in look.rails():
-        node, interface = look.nodes.holders[rail.address]
-        if (node, interface) != (look.name, rail.interface):
-            yield fail(
-                "address",
-                f"{rail.address}, also on {node if node != look.name else interface}",
-                "an address of its own",
-                f"on {look.name}: {move_address(look, rail, rail.network)}",
+        if not rail.bounded and rail.interface not in told:
+            yield Finding(
+                State.WARN if serves else State.FAIL,
+                f"{rail.address}/{rail.prefix}",
+                f"{rail.interface}.address",
+                f"in {wanted_network(look, rail)}: a network with its peers in it, and nobody else",
+                bound_address(look, rail),
+                ports=(rail.interface,),
             )
 
 
 def _one_subnet(look: Look) -> Iterator[Finding]:
     by_network: dict[IPv4Network, list[Rail]] = {}
-    for rail in look.rails():
+    for rail in (rail for rail in look.rails() if rail.bounded):
         by_network.setdefault(rail.network, []).append(rail)
     for network, found in by_network.items():
         if len(found) > 1:
@@ -135,27 +172,41 @@ def _one_subnet(look: Look) -> Iterator[Finding]:
                 "subnet",
                 f"{network} on {' and '.join(rail.interface for rail in found)}",
                 "one subnet for each half: packets of one can leave by the other",
-                "it works, with less bandwidth, and NVIDIA's guide has it so; to part them, while nothing "
-                f"serves, on {look.name}: {move_address(look, found[-1])}; and so on every node",
+                f"{move_address(look, found[-1])}  # on every node, while nothing serves; it works as it "
+                "is, with less bandwidth, and NVIDIA's guide has it so",
+                ports=tuple(rail.interface for rail in found),
             )
 
 
 def _subnet(look: Look) -> Iterator[Finding]:
-    if look.head or look.desired.head not in look.documents:
+    if look.desired.head not in look.documents:
         return
     own = {str(network) for network in look.nodes.networks[look.name]}
     head = {str(network) for network in look.nodes.networks[look.desired.head]}
     if not own or not head:
         return
-    if own & head:
-        yield ok(f"shared with {look.desired.head}: {', '.join(sorted(own & head))}")
+    lost = lost_rails(look)
+    if not own & head:
+        mends = [move_address(look, rail, network) for rail, network in lost]
+        rails = [rail for rail in look.rails() if rail.bounded]
+        yield fail(
+            "subnet",
+            ", ".join(sorted(own)),
+            f"one of the head's: {', '.join(sorted(head))}",
+            "; ".join(mends) or move_address(look, rails[0]),
+            ports=tuple(rail.interface for rail in rails),
+        )
         return
-    yield fail(
-        "subnet",
-        ", ".join(sorted(own)),
-        f"one of the head's: {', '.join(sorted(head))}",
-        f"on {look.name}: {move_address(look, look.rails()[0])}",
-    )
+    for rail, network in lost:
+        yield warn(
+            f"{rail.interface}.address",
+            f"{rail.address}/{rail.prefix}, where it joins no other node",
+            f"in {network}: the ranks go without it, with less bandwidth",
+            move_address(look, rail, network),
+            ports=(rail.interface,),
+        )
+    if not look.head:
+        yield ok(f"shared with {look.desired.head}: {', '.join(sorted(own & head))}")
 
 
 def _gid(look: Look) -> Iterator[Finding]:
@@ -178,7 +229,9 @@ def _gid(look: Look) -> Iterator[Finding]:
                 "none",
                 f"{rail.device}: {ROCE_V2} GID of {rail.address}",
                 "an entry of its table",
-                f"sudo ip link set dev {rail.interface} down, then up: the table is filled again",
+                f"sudo ip link set dev {quote(rail.interface)} down; "
+                f"sudo ip link set dev {quote(rail.interface)} up  # the table is filled again",
+                ports=(rail.device,),
             )
         elif asked is not None and rail.gid_index != asked:
             yield Finding(
@@ -187,6 +240,7 @@ def _gid(look: Look) -> Iterator[Finding]:
                 "GID index",
                 f"{asked}, as the spec says",
                 "leave fabric.gidIndex out: it is read on each node before each start",
+                ports=(rail.device,),
             )
     indices = {rail.device: rail.gid_index for rail in rails if rail.gid_index is not None}
     if indices:
@@ -212,19 +266,18 @@ def _persistent(look: Look) -> Iterator[Finding]:
             yield ok(f"{rail.interface}: in the network files")
         elif configured.unreadable:
             yield unknown(
-                f"{rail.interface}: {configured.unreadable} network files need root to read", _look()
+                f"{rail.interface}: {configured.unreadable} network files need root to read",
+                "sudo netplan get  # shows whether address and MTU are there",
+                ports=(rail.interface,),
             )
         else:
             yield warn(
                 rail.interface,
                 f"{' and '.join(lost)} set at run time only",
                 "in netplan: else gone after a reboot",
-                f"on {look.name}: {keep(rail.interface, address=address, mtu=mtu)}",
+                keep(rail.interface, address=address, mtu=mtu),
+                ports=(rail.interface,),
             )
-
-
-def _look() -> str:
-    return "sudo netplan get shows whether address and MTU are there"
 
 
 def _firewall(look: Look) -> Iterator[Finding]:
@@ -234,11 +287,12 @@ def _firewall(look: Look) -> Iterator[Finding]:
         yield ok("ufw is off")
         return
     for rail in look.rails():
-        remedy = f"sudo ufw allow in on {rail.interface}"
+        remedy = f"sudo ufw allow in on {quote(rail.interface)}"
         if firewall.rules is None:
             yield unknown(
                 f"ufw is on, its rules need root to read: {rail.interface} may be closed",
-                f"sudo ufw status; if {rail.interface} is not in it: {remedy}",
+                f"sudo ufw status  # if {rail.interface} is not in it: {remedy}",
+                ports=(rail.interface,),
             )
         elif any(_lets_in(rule, rail) for rule in firewall.rules):
             yield ok(f"ufw lets {rail.interface} in")
@@ -248,6 +302,7 @@ def _firewall(look: Look) -> Iterator[Finding]:
                 "active, without a rule for it",
                 "allowed: ping works, RDMA hangs",
                 remedy,
+                ports=(rail.interface,),
             )
 
 
@@ -280,7 +335,8 @@ CHECKS = (
     Check(
         "fabric.ipv4",
         "addresses of the interfaces of ACTIVE devices",
-        "none, or an address twice: fail; both halves in one subnet: warn",
+        "none, an address twice (on any interface), or prefix length 32 or 0: fail (warn where another rail "
+        "has a network); both halves in one subnet: warn",
         TABLE,
         _ipv4,
         ("fabric",),
@@ -290,7 +346,8 @@ CHECKS = (
     Check(
         "fabric.subnet",
         "networks of the nodes' rails; names and ports may differ",
-        "none is shared with the head: fail",
+        "none is shared with the head: fail; one joins no other node while another has an end for it: warn "
+        "(with fabric.rails, rdma.active fails)",
         TABLE,
         _subnet,
         ("fabric",),

@@ -53,11 +53,14 @@ def _firmware(document: Document) -> str | None:
 
 
 VERSIONS: dict[str, tuple[Read, str]] = {
-    "GPU driver": (_driver, "sudo apt update && sudo apt full-upgrade on all nodes, then reboot"),
-    "kernel": (_kernel, "sudo apt full-upgrade on all nodes, then reboot"),
-    "Docker": (_docker, "sudo apt install --only-upgrade docker-ce (or docker.io) on all nodes"),
-    "container toolkit": (_toolkit, "sudo apt install --only-upgrade nvidia-container-toolkit on all nodes"),
-    "NIC firmware": (_firmware, "sudo fwupdmgr update on all nodes, then power cycle"),
+    "GPU driver": (_driver, "sudo apt update && sudo apt full-upgrade  # on all nodes, then reboot"),
+    "kernel": (_kernel, "sudo apt full-upgrade  # on all nodes, then reboot"),
+    "Docker": (_docker, "sudo apt install --only-upgrade docker-ce  # or docker.io; on all nodes"),
+    "container toolkit": (
+        _toolkit,
+        "sudo apt install --only-upgrade nvidia-container-toolkit  # on all nodes",
+    ),
+    "NIC firmware": (_firmware, "sudo fwupdmgr update  # on all nodes, then power cycle"),
 }
 
 
@@ -176,11 +179,13 @@ def _apart(look: Look) -> Iterator[Finding]:
     if look.head or head not in look.documents:
         return
     for own, other in zip(_used(look, look.name), _used(look, head), strict=False):
+        if not (own.bounded and other.bounded):
+            return  # told by fabric.ipv4
         if own.network != other.network:
             level = State.FAIL if look.rdma else State.WARN
             observed = f"{own.device} in {own.network}"
             wanted = f"in {other.network}, as {other.device} of {head} that it is joined with"
-            yield Finding(level, observed, "devices", wanted, _by_hand(look, head))
+            yield Finding(level, observed, "devices", wanted, _by_hand(look, head), ports=(own.device,))
             return
 
 
@@ -197,7 +202,7 @@ def _by_hand(look: Look, head: str) -> str:
     """What to write into the spec, so that the ends of one cable come together."""
     pairs = list(joined(look.rails(head), look.rails()))
     if not pairs:
-        return f"on {look.name}: {move_address(look, look.rails()[0])}"
+        return move_address(look, look.rails()[0])
 
     def told(rails: list[Rail]) -> str:
         hcas = ", ".join(rail.device for rail in rails)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from sparkop.engines.common import preload_file
 from sparkop.hosts.document import Library
@@ -36,14 +37,14 @@ def _access(look: Look) -> Iterator[Finding]:
     if reason is None:
         yield unknown("docker was not read", error=False)
         return
-    user = document.machine.user if document.machine else "$USER"
+    user = quote(document.machine.user) if document.machine else "$USER"
     if reason.startswith(("FileNotFoundError", "ConnectionRefusedError")):
         told = "there is no /var/run/docker.sock" if reason.startswith("FileNotFoundError") else reason
-        remedy = "sudo systemctl start docker; systemctl status docker says why it ended"
+        remedy = "sudo systemctl start docker; systemctl status docker  # says why it ended"
         yield Finding(State.FAIL, f"Docker: {told}", remedy=remedy, error=True)
         return
     if "permission denied" not in reason.lower():
-        remedy = "sudo systemctl restart docker (running containers end, unless live-restore is set)"
+        remedy = "sudo systemctl restart docker  # running containers end, unless live-restore is set"
         yield unknown(f"Docker: {reason}", remedy, error=True)
         return
     pending = document.machine is not None and "docker" in document.machine.pending_groups
@@ -53,7 +54,7 @@ def _access(look: Look) -> Iterator[Finding]:
         "usable by this user",
         f"{user} is in the group docker, but not in this login: log out and in again (or restart the node)"
         if pending
-        else f"on {look.name}: sudo usermod -aG docker {user}, then log out and in again",
+        else f"sudo usermod -aG docker {user}  # then log out and in again",
     )
 
 
@@ -182,11 +183,12 @@ def _nccl_files(look: Look) -> Iterator[Finding]:
 def _present_files(look: Look) -> Iterator[Finding]:
     health = look.document.health
     for path, names in ((health.nccl_files if health else None) or {}).items():
+        place = f"~/{quote(path[2:])}" if path.startswith("~/") else quote(path)
         yield warn(
             path,
             f"present ({', '.join(names) or 'sets nothing'})",
             "absent: it overrides what the spec says",
-            f"move it away (sudo mv {path} {path}.off), put what you need under engine.nccl",
+            f"sudo mv {place} {place}.off  # put what you need under engine.nccl",
         )
 
 
@@ -239,7 +241,8 @@ CHECKS = (
     Check(
         "docker.access",
         "Docker's socket, groups of the user",
-        "permission denied, or no answer: fail. In the group, but not in this login: log in again",
+        "permission denied, or nobody listens at the socket: fail (in the group, but not in this login: log "
+        "in again). A socket that is there and does not answer: unknown",
         TABLE,
         _access,
         ("machine",),

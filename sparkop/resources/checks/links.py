@@ -6,6 +6,7 @@ Everything is by sysfs: names of devices are not stable, and ports may be crosse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from sparkop.hosts.document import Device, Document
 from sparkop.resources.checks.model import (
@@ -28,7 +29,7 @@ from sparkop.resources.checks.topology import (
     ipv4_of,
     switched_off,
 )
-from sparkop.resources.checks.usable import give_address
+from sparkop.resources.checks.usable import bound_address, give_address, lost_rails, move_address
 
 SPEED = 200_000
 """Mbit/s of a ConnectX-7 port of a Spark."""
@@ -48,6 +49,21 @@ def _active(look: Look) -> Iterator[Finding]:
             f"{len(found)} active",
             f"{wanted} active",
             f"{_down(look.document)}; check cable and addresses, or lower fabric.rails",
+            ports=_missed(look.document),
+        )
+        return
+    lost = lost_rails(look)
+    alone = [rail for rail in found if not rail.bounded]
+    stray = [*alone, *(rail for rail, _ in lost)]
+    if wanted is not None and len(found) - len(stray) < wanted:
+        mends = [bound_address(look, rail) for rail in alone]
+        mends += [move_address(look, rail, network) for rail, network in lost]
+        yield fail(
+            "rails",
+            f"{len(found)} active, but {', '.join(rail.interface for rail in stray)} joins no other node",
+            f"{wanted} that join the nodes",
+            f"{'; '.join(mends)}  # or lower fabric.rails",
+            ports=tuple(rail.device for rail in stray),
         )
         return
     for device in devices_of(look.document):
@@ -58,6 +74,7 @@ def _active(look: Look) -> Iterator[Finding]:
                 f"{device.state}, with {held} on {interface.name}",
                 "ACTIVE: the group runs with less bandwidth",
                 _mend_half(look, device),
+                ports=(device.name,),
             )
     yield ok(f"ACTIVE: {', '.join(up)}")
 
@@ -69,20 +86,29 @@ def _no_device(document: Document) -> Finding:
         return fail("rails", "no RDMA device", wanted, remedy)
     off = [i.name for d in devices_of(document) if (i := interface_of(document, d)) and switched_off(i)]
     if off:
-        remedy = "switched off by hand: " + "; ".join(f"sudo ip link set dev {name} up" for name in off)
+        remedy = "; ".join(map(_up, off)) + "  # switched off by hand"
     else:
         remedy = "plug the cable in, or check the other end: no fabric link is up"
-    return fail("rails", _down(document), wanted, remedy)
+    return fail("rails", _down(document), wanted, remedy, ports=_missed(document))
+
+
+def _up(interface: str) -> str:
+    """The command that switches an interface on."""
+    return f"sudo ip link set dev {quote(interface)} up"
 
 
 def _down(document: Document) -> str:
+    meant = _missed(document)
+    if not meant:
+        return "all devices active, but some have no IPv4 address"
+    return f"{', '.join(meant)} not active"
+
+
+def _missed(document: Document) -> tuple[str, ...]:
+    """Devices that are not active: those that have an address, else all."""
     down = sorted((d for d in devices_of(document) if d.state != "ACTIVE"), key=lambda d: d.name.casefold())
     meant = [d for d in down if (i := interface_of(document, d)) and ipv4_of(i)] or down
-    return (
-        f"{', '.join(d.name for d in meant)} not active"
-        if down
-        else "all devices active, but some have no IPv4 address"
-    )
+    return tuple(device.name for device in meant)
 
 
 def _pair(look: Look) -> Iterator[Finding]:
@@ -101,6 +127,7 @@ def _pair(look: Look) -> Iterator[Finding]:
                     state,
                     f"usable, as {halves[0].name} is: one half carries half the bandwidth",
                     _mend_half(look, device),
+                    ports=(device.name,),
                 )
 
 
@@ -109,9 +136,9 @@ def _mend_half(look: Look, device: Device) -> str:
     if interface is None:
         return f"check dmesg for {device.name}: it has no network device"
     if switched_off(interface) or interface.carrier is None:
-        return f"sudo ip link set dev {interface.name} up"
+        return _up(interface.name)
     if device.state == "ACTIVE":
-        return f"on {look.name}: {give_address(look, interface.name)}"
+        return give_address(look, interface.name)
     return "reseat the cable at both ends; if that does not help: full power cycle, another cable"
 
 
@@ -128,20 +155,21 @@ def _link(look: Look) -> Iterator[Finding]:
     elif interface.carrier is False:
         state, remedy = "no carrier", "check the cable at both ends"
     else:
-        state, remedy = "down", f"the interface was switched off: sudo ip link set {name} up"
-    yield fail(f"{name}.link", state, "up", remedy)
+        state, remedy = "down", f"{_up(name)}  # it was switched off"
+    yield fail(f"{name}.link", state, "up", remedy, ports=(name,))
 
 
 def _speed(look: Look) -> Iterator[Finding]:
     for rail in look.rails():
         if rail.speed_mbps is None:
-            yield unknown(f"the speed of {rail.interface} can't be read")
+            yield unknown(f"the speed of {rail.interface} can't be read", ports=(rail.interface,))
         elif rail.speed_mbps < SPEED:
             yield warn(
                 f"{rail.interface}.speed",
                 f"{rail.speed_mbps} Mb/s",
                 f"{SPEED} Mb/s",
                 "reseat the cable, use one rated for 200 Gb/s; at a switch: fix speed and FEC of the port",
+                ports=(rail.interface,),
             )
         else:
             yield ok(f"{rail.interface} {rail.speed_mbps} Mb/s")
@@ -162,6 +190,7 @@ def _counters(look: Look) -> Iterator[Finding]:
                 f"{first}, within seconds {second}",
                 "steady",
                 "reseat or replace the cable; check that both ends have the same MTU and flow control",
+                ports=(device.name,),
             )
         if not grown and device.state == "ACTIVE" and device.counters:
             told = ", ".join(f"{name} {value}" for name, value in device.counters.items() if value)
@@ -172,7 +201,8 @@ CHECKS = (
     Check(
         "rdma.active",
         "sysfs: state of port 1 of every RDMA device",
-        "fewer are ACTIVE than the spec wants (fabric.rails, else one): fail",
+        "fewer are ACTIVE, and joined, than the spec wants (fabric.rails, else one): fail; one is down that "
+        "has an address: warn",
         TABLE,
         _active,
         ("fabric",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from sparkop.resources.checks.model import (
     PREREQUISITES,
@@ -77,7 +78,7 @@ def _gpu(look: Look) -> Iterator[Finding]:
     if not any(GPU in device.name for device in devices):
         found = ", ".join(device.name for device in devices) or "none"
         yield fail(
-            "gpu", found, f"NVIDIA {GPU}", "nvidia-smi; if it finds none: sudo dmesg | grep NVRM, then reboot"
+            "gpu", found, f"NVIDIA {GPU}", "nvidia-smi; sudo dmesg | grep NVRM  # if it finds none: reboot"
         )
     else:
         yield ok(f"{devices[0].name}, driver {devices[0].driver or 'unknown'}")
@@ -90,7 +91,8 @@ def _kho(look: Look) -> Iterator[Finding]:
             "kernel",
             f"{machine.kernel} without kho=off",
             "another kernel, or kho=off: RDMA registration fails with ENOMEM",
-            "add kho=off to GRUB_CMDLINE_LINUX in /etc/default/grub, sudo update-grub, reboot",
+            "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&kho=off /' /etc/default/grub "
+            "&& sudo update-grub && sudo reboot",
         )
     elif memory and (memory.cma_free or 0) > (memory.cma_total or 0):
         yield fail(
@@ -106,7 +108,7 @@ def _kho(look: Look) -> Iterator[Finding]:
 def _pending(look: Look) -> Iterator[Finding]:
     machine = look.document.machine
     if machine and machine.reboot_required:
-        yield warn("reboot", "required by an update", "done", "sudo reboot, while nothing serves")
+        yield warn("reboot", "required by an update", "done", "sudo reboot  # while nothing serves")
     else:
         yield ok("no reboot is pending")
 
@@ -122,7 +124,7 @@ def _logind(look: Look) -> Iterator[Finding]:
             "logind",
             f"RemoveIPC=yes, and {machine.user} does not linger",
             "lingering: else shared semaphores vanish at logout and a worker dies",
-            f"sudo loginctl enable-linger {machine.user}",
+            f"sudo loginctl enable-linger {quote(machine.user)}",
         )
     else:
         yield ok("lingers" if health.linger else "RemoveIPC=no")
@@ -154,7 +156,7 @@ def _clock(look: Look) -> Iterator[Finding]:
             "clock",
             f"{abs(ahead[worst]):.1f} s {way} {worst}",
             f"within {MOST_SKEW:.0f} s",
-            "sudo timedatectl set-ntp true; timedatectl timesync-status says whether a server answers",
+            "sudo timedatectl set-ntp true; timedatectl timesync-status  # says whether a server answers",
         )
 
 

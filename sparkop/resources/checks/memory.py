@@ -143,7 +143,7 @@ def _earlyoom(look: Look) -> Iterator[Finding]:
             "earlyoom",
             f"runs (pid {running[0].pid}), beside sparkop's memory guard",
             "one of them: two guards with two thresholds",
-            "sudo systemctl disable --now earlyoom, or memory.guard.enabled: false",
+            "sudo systemctl disable --now earlyoom  # or memory.guard.enabled: false",
         )
     else:
         yield ok("runs, and the spec wants no guard" if running else "does not run")
@@ -159,7 +159,7 @@ def _min_free(look: Look) -> Iterator[Finding]:
             "vm.min_free_kbytes",
             str(value // 1024),
             "the kernel's own: engines that read MemAvailable refuse to start",
-            "take it out of /etc/sysctl.d, then sudo sysctl vm.min_free_kbytes=67584",
+            "sudo sysctl vm.min_free_kbytes=67584  # and take it out of /etc/sysctl.d",
         )
 
 

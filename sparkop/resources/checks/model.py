@@ -46,6 +46,8 @@ class Finding:
     """Reading failed: a plan takes it for unknown. False for what was not read at all (recorded facts)."""
     holds: bool = True
     """A failure holds ``apply`` up where its check belongs to a resource; false: it can serve, but badly."""
+    ports: tuple[str, ...] = ()
+    """RDMA devices or interfaces of the node that it speaks of, by name."""
 
     @property
     def text(self) -> str:
@@ -53,6 +55,34 @@ class Finding:
         if not self.field:
             return self.observed
         return f"{self.field}: {self.observed}" + (f", should be {self.desired}" if self.desired else "")
+
+
+@dataclass(frozen=True)
+class Held:
+    """An IPv4 address that an interface of a node has."""
+
+    node: str
+    interface: str
+    address: str
+    """With prefix length."""
+    first: bool
+    """What the node is known by there; false: one more beside it."""
+    fabric: bool
+    """Whether the interface is an RDMA device's."""
+    rail: Rail | None
+    """The rail that it is the address of."""
+
+
+def _held(node: str, document: Document, own: Iterable[Rail]) -> Iterator[Held]:
+    devices = document.fabric.devices if document.fabric else ()
+    netdevs = {name for device in devices for name in device.netdevs}
+    by_interface = {rail.interface: rail for rail in own}
+    for interface in document.fabric.interfaces if document.fabric else ():
+        ipv4 = [address for address in interface.addresses if ":" not in address]
+        for nth, address in enumerate(ipv4):
+            if not address.startswith("127."):
+                fabric, rail = interface.name in netdevs, by_interface.get(interface.name)
+                yield Held(node, interface.name, address, nth == 0, fabric, rail if nth == 0 else None)
 
 
 class Nodes:
@@ -70,16 +100,27 @@ class Nodes:
     @cached_property
     def networks(self) -> Mapping[str, frozenset[IPv4Network]]:
         """The fabric networks of each node."""
-        return {name: frozenset(rail.network for rail in found) for name, found in self.rails.items()}
+        return {
+            name: frozenset(rail.network for rail in found if rail.bounded)
+            for name, found in self.rails.items()
+        }
 
     @cached_property
-    def holders(self) -> Mapping[str, tuple[str, str]]:
-        """Fabric address -> node and interface that have it first."""
-        found: dict[str, tuple[str, str]] = {}
-        for name, own in self.rails.items():
-            for rail in own:
-                found.setdefault(rail.address, (name, rail.interface))
-        return found
+    def twice(self) -> Mapping[str, tuple[tuple[Held, Held], ...]]:
+        """Node -> IPv4 addresses that it should give up, each with who keeps it. Where no fabric interface
+        is concerned it is none of ours: docker0 has one address on every machine."""
+        by_address: dict[str, list[Held]] = {}
+        for name, document in self.documents.items():
+            for held in _held(name, document, self.rails[name]):
+                by_address.setdefault(held.address.partition("/")[0], []).append(held)
+        found: dict[str, list[tuple[Held, Held]]] = {}
+        for holders in by_address.values():
+            if any(held.fabric for held in holders):
+                keeper, *others = sorted(holders, key=lambda held: (not held.first, held.fabric))
+                for held in others:
+                    if (held.node, held.interface) != (keeper.node, keeper.interface):
+                        found.setdefault(held.node, []).append((held, keeper))
+        return {name: tuple(pairs) for name, pairs in found.items()}
 
     @cached_property
     def largest_mtu(self) -> Mapping[IPv4Network, int]:
@@ -201,12 +242,14 @@ def ok(evidence: str) -> Finding:
     return Finding(State.OK, evidence)
 
 
-def fail(name: str, observed: str, desired: str, remedy: str, *, holds: bool = True) -> Finding:
-    return Finding(State.FAIL, observed, name, desired, remedy, holds=holds)
+def fail(
+    name: str, observed: str, desired: str, remedy: str, *, holds: bool = True, ports: tuple[str, ...] = ()
+) -> Finding:
+    return Finding(State.FAIL, observed, name, desired, remedy, holds=holds, ports=ports)
 
 
-def warn(name: str, observed: str, desired: str, remedy: str) -> Finding:
-    return Finding(State.WARN, observed, name, desired, remedy)
+def warn(name: str, observed: str, desired: str, remedy: str, *, ports: tuple[str, ...] = ()) -> Finding:
+    return Finding(State.WARN, observed, name, desired, remedy, ports=ports)
 
 
 def or_ok(found: Iterable[Finding], evidence: str) -> Iterator[Finding]:
@@ -219,8 +262,8 @@ def or_ok(found: Iterable[Finding], evidence: str) -> Iterator[Finding]:
         yield ok(evidence)
 
 
-def unknown(reason: str, remedy: str = "", *, error: bool = False) -> Finding:
-    return Finding(State.UNKNOWN, reason, remedy=remedy, error=error)
+def unknown(reason: str, remedy: str = "", *, error: bool = False, ports: tuple[str, ...] = ()) -> Finding:
+    return Finding(State.UNKNOWN, reason, remedy=remedy, error=error, ports=ports)
 
 
 def findings(check: Check, look: Look) -> list[Finding]:

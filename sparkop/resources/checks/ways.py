@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from sparkop.hosts.rails import Rail, joined
 from sparkop.resources.checks.model import (
@@ -21,6 +22,7 @@ from sparkop.resources.checks.usable import STANDARD, keep
 
 JUMBO = 9000
 """MTU that the peers' figures were reached with."""
+LOOPBACK = "lo"
 SMALL = 84
 """Bytes of an ordinary ping."""
 
@@ -28,15 +30,18 @@ SMALL = 84
 def _route(look: Look) -> Iterator[Finding]:
     routes = look.document.fabric.routes if look.document.fabric else {}
     rails_here = {rail.interface: rail for rail in look.rails()}
-    own = {rail.address for rail in look.rails()}
     for rail, peer, other in _peers(look):
-        if other.address not in routes or other.address in own:
-            continue  # an address twice is told by fabric.ipv4
+        if other.address not in routes:
+            continue
         route = routes[other.address]
         through = route.interface if route else None
+        if through == LOOPBACK:
+            continue  # the node has that address too, which fabric.ipv4 tells: no route is at fault
+        port = quote(rail.interface)
         if through is None:
-            way = f"sudo ip route add {rail.network} dev {rail.interface} src {rail.address}"
-            yield fail(f"route to {peer}", f"none to {other.address}", f"by {rail.interface}", way)
+            way = f"sudo ip route add {rail.network} dev {port} src {rail.address}"
+            wanted = f"by {rail.interface}"
+            yield fail(f"route to {peer}", f"none to {other.address}", wanted, way, ports=(rail.interface,))
         elif through != rail.interface and not (
             through in rails_here and rails_here[through].network == rail.network
         ):
@@ -44,8 +49,9 @@ def _route(look: Look) -> Iterator[Finding]:
                 f"route to {peer}",
                 f"{other.address} by {through}",
                 f"by {rail.interface}",
-                f"on {look.name}: sudo ip route replace {other.address}/32 dev {rail.interface} "
-                f"src {rail.address}; ip route show match {other.address} says which one led away",
+                f"sudo ip route replace {other.address}/32 dev {port} src {rail.address}; "
+                f"ip route show match {other.address}  # says which one led away",
+                ports=(rail.interface,),
             )
         else:
             yield ok(f"{other.address} by {through}")
@@ -57,13 +63,13 @@ def _mtu(look: Look) -> Iterator[Finding]:
     for rail in look.rails() if wanted is not None else ():
         if rail.mtu != wanted:
             bad.add(rail.interface)
-            yield _set_mtu(look, rail, str(wanted), wanted or JUMBO)
+            yield _set_mtu(rail, str(wanted), wanted or JUMBO)
     if wanted is None:
         for rail in look.rails():
             largest = look.nodes.largest_mtu[rail.network]
             if rail.mtu < largest:
                 bad.add(rail.interface)
-                yield _set_mtu(look, rail, f"{largest}, as on the other nodes", largest)
+                yield _set_mtu(rail, f"{largest}, as on the other nodes", largest)
         for rail in look.rails():
             if rail.mtu <= STANDARD and rail.interface not in bad:
                 bad.add(rail.interface)
@@ -71,8 +77,8 @@ def _mtu(look: Look) -> Iterator[Finding]:
                     f"{rail.interface}.mtu",
                     str(rail.mtu),
                     f"{JUMBO} on every node: small packets slow the group",
-                    f"on every node: sudo ip link set dev {rail.interface} mtu {JUMBO}; "
-                    f"{keep(rail.interface, mtu=JUMBO)}",
+                    f"{_with_mtu(rail, JUMBO)}  # on every node",
+                    ports=(rail.interface,),
                 )
     yield from _pings(look, bad)
     good = [rail for rail in look.rails() if rail.interface not in bad]
@@ -80,13 +86,19 @@ def _mtu(look: Look) -> Iterator[Finding]:
         yield ok(", ".join(f"{rail.interface} {rail.mtu}" for rail in good))
 
 
-def _set_mtu(look: Look, rail: Rail, told: str, mtu: int) -> Finding:
+def _set_mtu(rail: Rail, told: str, mtu: int) -> Finding:
     return fail(
         f"{rail.interface}.mtu",
         str(rail.mtu),
         told,
-        f"on {look.name}: sudo ip link set {rail.interface} mtu {mtu}; {keep(rail.interface, mtu=mtu)}",
+        _with_mtu(rail, mtu),
+        ports=(rail.interface,),
     )
+
+
+def _with_mtu(rail: Rail, mtu: int) -> str:
+    """The command, for now and for the next boot."""
+    return f"sudo ip link set dev {quote(rail.interface)} mtu {mtu}; {keep(rail.interface, mtu=mtu)}"
 
 
 def _peers(look: Look) -> Iterator[tuple[Rail, str, Rail]]:
@@ -115,8 +127,9 @@ def _pings(look: Look, bad: set[str]) -> Iterator[Finding]:
                 f"{rail.interface} to {peer}",
                 f"no answer from {other.address} to packets of {rail.mtu} bytes, but to small ones",
                 "an answer to both",
-                f"set the MTU of whatever lies between to at least {rail.mtu}; "
-                f"ping -M do -s {rail.mtu - 28} -I {rail.interface} {other.address} shows it",
+                f"ping -M do -s {rail.mtu - 28} -I {quote(rail.interface)} {other.address}  "
+                f"# shows it: set the MTU of whatever lies between to at least {rail.mtu}",
+                ports=(rail.interface,),
             )
 
 
@@ -132,8 +145,9 @@ def _reach(look: Look) -> Iterator[Finding]:
         if ping is None:
             reason = look.document.error("pings", ping_name(other.address, SMALL))
             if reason:
-                way = "sudo sysctl net.ipv4.ping_group_range='0 2147483647' lets every user ping"
-                yield unknown(f"{other.address} could not be pinged: {reason}", way)
+                way = "sudo sysctl net.ipv4.ping_group_range='0 2147483647'  # lets every user ping"
+                told = f"{other.address} could not be pinged: {reason}"
+                yield unknown(told, way, ports=(rail.interface,))
         elif ping.answered:
             yield ok(f"{other.address} answers in {1000 * (ping.seconds or 0):.1f} ms")
         else:
@@ -141,8 +155,9 @@ def _reach(look: Look) -> Iterator[Finding]:
                 f"{rail.interface} to {peer}",
                 f"no answer from {other.address} ({ping.reason})",
                 "an answer",
-                f"ping -I {rail.interface} {other.address}; then look for a firewall "
-                "(sudo ufw status), a wrong prefix length, or cables in other ports",
+                f"ping -I {quote(rail.interface)} {other.address}; sudo ufw status  "
+                "# look for a firewall, a wrong prefix length, or cables in other ports",
+                ports=(rail.interface,),
             )
 
 
