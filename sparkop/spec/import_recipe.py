@@ -392,13 +392,13 @@ def _plain_words(value: str) -> list[str]:
 
 def _whole_json(raw: str, word: str) -> str:
     """``word`` as it was meant. Raises ValueError for JSON that lost its quotes, or was split at a blank."""
-    begun = _JSON.match(raw)
-    if begun is None or _is_json(word[begun.start("json") :]):
+    meant, written = _JSON.match(word), _JSON.match(raw)
+    if meant is None or _is_json(meant["json"]):
         return word
-    if _is_json(raw[begun.start("json") :]):
+    if written is not None and _is_json(written["json"]):
         return raw
-    if raw == word and begun["json"].startswith("["):
-        return word
+    if meant["json"].startswith("[") and (raw == word or written is None):
+        return word  # brackets that are no JSON, as somebody wrote them
     raise ValueError("has JSON that is split or loses its quotes: put it in single quotes, within the value")
 
 
