@@ -14,12 +14,14 @@ from urllib.parse import unquote
 
 @dataclass
 class Engine:
-    """A Docker engine on a socket: lists ranks, tells their pid, takes kills; ``frozen`` does not answer."""
+    """A Docker engine on a socket: lists ranks, tells their pid, takes kills; ``frozen`` does not answer;
+    ``says``: what it answers instead, as when it ends with a request open."""
 
     path: Path
     ranks: list[dict[str, object]] = field(default_factory=list)
     pid: int = 0
     frozen: bool = False
+    says: bytes | None = None
     asked: list[str] = field(default_factory=list)
 
     def answer(self, request: str) -> bytes:
@@ -56,6 +58,10 @@ def docker(folder: Path) -> Iterator[Engine]:
                     kept.append(connection)
                     continue
                 with connection:
+                    if made.says is not None:
+                        connection.recv(65536)
+                        connection.sendall(made.says)
+                        continue
                     connection.sendall(made.answer(connection.recv(65536).decode()))
 
         threading.Thread(target=serve, daemon=True).start()

@@ -164,6 +164,11 @@ def test_a_record_of_very_many_ranks_is_whole(tmp_path: Path) -> None:
         b"MemAvailable: many kB\nMemFree: 1 kB\nCached: 1 kB\n",
         b"MemAvailable: 12",
         b"MemAvailable:  -  kB\nMemFree: 1 kB\n\nCached: 1 kB\n",
+        b"MemAvailable: -1 kB\nMemFree: 1 kB\nCached: 1 kB\n",
+        b"MemAvailable: 1 kB\nMemFree: -1 kB\nCached: 1 kB\n",
+        b"MemAvailable: 0 kB\nMemAvailable: 9999999 kB\nMemFree: 1 kB\nCached: 1 kB\n",
+        b"MemAvailable: 9007199254740992 kB\nMemFree: 1 kB\nCached: 1 kB\n",
+        b"MemAvailable: 9999999 kB\nMemFree: 1 kB\nCached: %d kB\n" % 10**30,
     ],
 )
 def test_garbage_is_no_reading(tmp_path: Path, garbage: bytes) -> None:

@@ -36,7 +36,10 @@ class Docker:
                     break
                 received += part
         header, _, body = received.partition(b"\r\n\r\n")
-        return int(header.split(None, 2)[1]), body
+        try:
+            return int(header.split(None, 2)[1]), body
+        except (IndexError, ValueError):  # an engine that ended meanwhile leaves an empty answer
+            raise OSError("Docker's answer has no status: %r" % header[:80]) from None
 
     def ranks(self, cluster: str) -> list[dict[str, Any]]:
         """The running rank containers of the cluster, as Docker lists them. Raises OSError, ValueError."""
@@ -49,11 +52,15 @@ class Docker:
         return found if isinstance(found, list) else []
 
     def pid(self, identifier: str) -> int:
-        """Process 1 of a container, by the host's number; 0: it has none. Raises OSError, ValueError."""
+        """Process 1 of a container, by the host's number; 0: it has none, or none that can be understood.
+        Raises OSError."""
         status, body = self.request("GET", "/containers/%s/json" % identifier)
         if status != 200:
             return 0
-        return int(json.loads(body.decode())["State"]["Pid"])
+        try:
+            return int(json.loads(body.decode())["State"]["Pid"])
+        except (ValueError, KeyError, TypeError):
+            return 0
 
     def kill(self, identifier: str) -> int:
         """SIGKILL; the answer's status (404, 409: it is gone already). Raises OSError."""

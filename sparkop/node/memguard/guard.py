@@ -115,7 +115,7 @@ class Guard:
         fresh = [rank for rank in alive if rank.killed_at is None]
         if fresh:
             patience = self.patience if memory.available >= self.floors.hard else 0.0
-            synced = self.write(self.record(memory, fresh), patience)
+            synced = self._write(memory, fresh, patience)
             for rank in fresh:
                 self._kill(rank, now)
             told = "" if synced else "; the record was not on the disk by then"
@@ -127,6 +127,14 @@ class Guard:
             if rank.killed_at is not None and now - rank.killed_at >= AGAIN:
                 self.said.put("%s was killed and is still there; again" % rank.name)
                 self._kill(rank, now)
+
+    def _write(self, memory: Memory, ranks: Sequence[Rank], patience: float) -> bool:
+        """Whether the record is on the disk. Whatever goes wrong with it, the kill follows."""
+        try:
+            return self.write(self.record(memory, ranks), patience)
+        except Exception as error:
+            self.said.put("the record of the trip: %r" % error)
+            return False
 
     def record(self, memory: Memory, ranks: Sequence[Rank]) -> dict[str, Any]:
         """What is worth knowing afterwards. Bytes; ``samples``: MiB, oldest first, one each ``step``."""

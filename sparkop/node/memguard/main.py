@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from . import engine, reading, record
-from .guard import Floors, Guard
+from .guard import FASTEST, Floors, Guard
 from .watcher import Releaser, Watcher
 
 MCL_CURRENT, MCL_FUTURE = 1, 2
@@ -103,13 +103,14 @@ def spare_me() -> None:
 
 
 def guard_for_ever(guard: Guard) -> int:
-    """A reading that fails is told once a minute, and tried again."""
+    """A reading that fails is told once a minute, and tried again as soon as if memory was at the floor: that
+    is not known. Readings that fail for long leave the heartbeat old, by which sparkop replaces the guard."""
     told = -1e9
     while True:
         try:
             pause = guard.tick()
-        except (OSError, ValueError) as error:
-            pause = guard.interval
+        except Exception as error:
+            pause = FASTEST[guard.phase]
             if time.monotonic() - told >= 60.0:
                 told = time.monotonic()
                 guard.said.put("memory could not be read: %s" % error)

@@ -6,6 +6,8 @@ import os
 from typing import Any, NamedTuple
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+MOST = 1 << 62
+"""Bytes that no machine has: a figure of so many is none."""
 LARGE_ORDER = 9
 """Blocks of 2 MiB and more with pages of 4 KiB: what the GPU's driver asks for."""
 
@@ -28,7 +30,8 @@ class Meminfo:
         self.parts = [memoryview(self.buffer)]
 
     def read(self) -> Memory:
-        """Raises OSError, and ValueError when a figure is missing: that is no zero, zero would kill."""
+        """Raises OSError, and ValueError when a figure is missing, told twice, or none that memory can have:
+        that is no zero, zero would kill."""
         end = os.preadv(self.descriptor, self.parts, 0)
         return Memory(
             self._figure(b"MemAvailable:", end),
@@ -41,7 +44,10 @@ class Meminfo:
         if start < 0:
             raise ValueError("no %s in %s" % (name.decode().strip("\n:"), self.path))
         start += len(name)
-        return int(self.buffer[start : self.buffer.index(b"k", start, end)]) * 1024
+        figure = int(self.buffer[start : self.buffer.index(b"k", start, end)]) * 1024
+        if not 0 <= figure < MOST or self.buffer.find(name, start, end) >= 0:
+            raise ValueError("no believable %s in %s" % (name.decode().strip("\n:"), self.path))
+        return figure
 
 
 def pressure(proc: str = "/proc") -> str:
@@ -49,24 +55,24 @@ def pressure(proc: str = "/proc") -> str:
     try:
         with open(proc + "/pressure/memory", encoding="ascii") as stream:
             return stream.readline().strip()
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 
 def large_blocks(proc: str = "/proc") -> int | None:
-    """Bytes that are free in blocks of a large order; None where the kernel does not say."""
+    """Bytes that are free in blocks of a large order; None where the kernel does not say, or not so that it
+    can be understood."""
     try:
         with open(proc + "/buddyinfo", encoding="ascii") as stream:
-            lines = stream.read().splitlines()
-    except OSError:
-        return None
-    total = 0
-    for line in lines:
-        counts = line.split()[4:]
-        total += sum(
-            (int(count) << order) * PAGE for order, count in enumerate(counts) if order >= LARGE_ORDER
+            counts = [line.split()[4:] for line in stream.read().splitlines()]
+        return sum(
+            (int(count) << order) * PAGE
+            for line in counts
+            for order, count in enumerate(line)
+            if order >= LARGE_ORDER
         )
-    return total
+    except (OSError, ValueError):
+        return None
 
 
 SMALL = 1 << 20
@@ -80,10 +86,15 @@ def processes(
 
     ``identifiers``: name of a container -> its id, found in the processes' cgroups. One file a process, and
     a second one of those that hold something: this is most of what the guard costs far from the floor.
+    None of them where the kernel does not list them.
     """
     found: list[tuple[int, int]] = []
     held = dict.fromkeys(identifiers, 0)
-    for pid in os.listdir(proc):
+    try:
+        listed = os.listdir(proc)
+    except OSError:
+        listed = []
+    for pid in listed:
         if not pid.isdigit():
             continue
         try:

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any, Callable
 
+from .trouble import reason
+
 LOG_LIMIT = 4 << 20
 """Bytes of memguard.log after which it is started anew (the old one is kept once)."""
 TRIP_BYTES = 16 << 10
@@ -142,8 +144,8 @@ class TripFile:
                     os.pwrite(self.descriptor, self._content, 0)
                     os.fdatasync(self.descriptor)
                 self.problem = ""
-            except OSError as error:
-                self.problem = str(error)
+            except Exception as error:  # this thread never ends: the next record is its business, too
+                self.problem = reason(error)
             self.written.set()
 
 
@@ -166,13 +168,13 @@ class Log:
 
     def write(self, text: str) -> None:
         line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # closed, or a name that has no letters
             sys.stdout.write(line)
             sys.stdout.flush()
         try:
             if os.path.exists(self.path) and os.path.getsize(self.path) > LOG_LIMIT:
                 os.replace(self.path, self.path + ".1")
-            with open(self.path, "a", encoding="utf-8") as stream:
+            with open(self.path, "a", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(line)
         except OSError:
             pass

@@ -12,6 +12,7 @@ from typing import Any
 from . import reading, record
 from .engine import Docker, Rank, hold
 from .guard import LOADING, Guard
+from .trouble import Troubles, reason
 
 LOOK_EVERY = 2.0
 BEAT_EVERY = 10.0
@@ -46,8 +47,7 @@ class Watcher:
         """What the start has found: whether memory is locked, how long a kill took."""
         self.retired: list[Rank] = []
         self.silent = False
-        self.problems: dict[str, str] = {}
-        """What could not be written, and why."""
+        self.troubles = Troubles(self.log.write)
         self._told_after: float | None = None
         self._looked = self._beat = self._retried = -1e9
 
@@ -55,20 +55,22 @@ class Watcher:
         threading.Thread(target=self._run, name="watcher", daemon=True).start()
 
     def turn(self, now: float) -> None:
-        """Records, log, ranks, heartbeat; only Docker can make it slow."""
+        """Records, log, ranks, heartbeat; only Docker can make it slow. What fails keeps nothing else from
+        being done."""
+        attempt = self.troubles.attempt
         self._publish(now)
         if now - self._retried >= record.RETRY_EVERY:
             self._retried = now
-            self._retry()
+            attempt("the space of a trip's record", self._retry)
         if self._told_after is not None and now >= self._told_after:
-            self._tell_after()
-        self._speak()
+            attempt("the end of the trip's record", self._tell_after)
+        attempt("the log", self._speak)
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
-            self.look()
+            attempt("the ranks", self.look)
         if now - self._beat >= BEAT_EVERY and self.guard.beat >= 0:
             self._beat = now
-            self.heartbeat()
+            attempt("the heartbeat", self.heartbeat)
 
     @property
     def busy(self) -> bool:
@@ -79,14 +81,17 @@ class Watcher:
             or any(rank.killed_at is not None for rank in self.guard.ranks)
         )
 
-    def carry_out(self, seconds: float) -> None:
-        """Wait so long for a kill that Docker has to do, and do all there are: no kill waits for a turn."""
+    def carry_out(self, seconds: float) -> bool:
+        """Wait so long for a kill that Docker has to do, and do all there are: no kill waits for a turn. The
+        record comes first: Docker may take its time. True: it has waited, or done them all."""
         try:
-            self._kill(self.guard.kills.get(timeout=seconds))
+            rank = self.guard.kills.get(timeout=seconds)
+            self._publish(time.monotonic())
             while True:
-                self._kill(self.guard.kills.get_nowait())
+                self._kill(rank)
+                rank = self.guard.kills.get_nowait()
         except queue.Empty:
-            return
+            return True
 
     def look(self) -> None:
         """Ask Docker which ranks run. When it does not answer, those that were known stay known."""
@@ -94,9 +99,9 @@ class Watcher:
             found = self.docker.ranks(self.cluster)
             known = {rank.identifier: rank for rank in self.guard.ranks if not rank.ended}
             ranks = tuple(known.get(each["Id"]) or self._rank(each) for each in found)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever it is that something on that socket answers
             if not self.silent:
-                self.log.write("Docker does not answer: %s" % error)
+                self.log.write("Docker does not answer: %s" % reason(error))
             self.silent = True
             return
         if self.silent:
@@ -121,7 +126,7 @@ class Watcher:
         self.log.write("known from before: %s" % (", ".join(rank.name for rank in found) or "no rank"))
 
     def heartbeat(self) -> None:
-        """Who reads it knows that memory is read, and sees the last minutes."""
+        """Who reads it knows that memory is read, and sees the last minutes. Raises OSError."""
         guard = self.guard
         identifiers = {rank.name: rank.identifier for rank in guard.ranks}
         guard.largest, held = reading.processes(identifiers)
@@ -143,11 +148,7 @@ class Watcher:
             "samples": guard.samples(),
             **self.facts,
         }
-        try:
-            record.write_heartbeat(self.state, document)
-            self._trouble("the heartbeat", None)
-        except OSError as error:
-            self._trouble("the heartbeat", error)
+        record.write_heartbeat(self.state, document)
 
     def _rank(self, found: dict[str, Any]) -> Rank:
         identifier = str(found["Id"])
@@ -171,36 +172,23 @@ class Watcher:
             self.log.write("Docker answered %d to the kill of %s" % (answer, rank.name))
 
     def _publish(self, now: float) -> None:
-        if not self.trip.written.is_set():
-            return
-        self.trip.written.clear()
-        try:
-            if self.trip.problem:
-                raise OSError(self.trip.problem)
-            self.trip.publish()
-            self._told_after = now + AFTER
-            self.trip.prepare()
-            self._trouble("the record of the trip", None)
-        except (OSError, ValueError) as error:
-            self._trouble("the record of the trip", error)
+        if self.trip.written.is_set():
+            self.trip.written.clear()
+            self.troubles.attempt("the record of the trip", self._published, now)
+
+    def _published(self, now: float) -> None:
+        if self.trip.problem:
+            raise OSError(self.trip.problem)
+        self.trip.publish()
+        self._told_after = now + AFTER
+        self.trip.prepare()
 
     def _tell_after(self) -> None:
         """What the kill has brought: who has the memory now was not killed."""
         self._told_after = None
         self.guard.largest, _ = reading.processes({})
         more = {"after": self.guard.largest, "available_after": self.guard.last.available}
-        try:
-            self.trip.add(more)
-        except (OSError, ValueError) as error:
-            self._trouble("the end of the trip's record", error)
-
-    def _trouble(self, what: str, error: Exception | None) -> None:
-        """Tell it once, until it is over."""
-        if error is None:
-            self.problems.pop(what, None)
-        elif self.problems.get(what) != str(error):
-            self.problems[what] = str(error)
-            self.log.write("%s: %s; it is tried again" % (what, error))
+        self.trip.add(more)
 
     def _retry(self) -> None:
         with contextlib.suppress(OSError):  # it was told the first time
@@ -215,8 +203,10 @@ class Watcher:
 
     def _run(self) -> None:
         while True:
-            self.turn(time.monotonic())
-            self.carry_out(TURN if self.busy else REST)
+            self.troubles.attempt("a turn of the watcher", self.turn, time.monotonic())
+            seconds = TURN if self.busy else REST
+            if not self.troubles.attempt("Docker's kills", self.carry_out, seconds):
+                time.sleep(TURN)
 
 
 class Releaser:
@@ -231,6 +221,7 @@ class Releaser:
         self.folder = folder
         self.low = min(RELEASE_UNDER, total // RELEASE_PART)
         self.files: list[tuple[int, int]] = []
+        self.troubles = Troubles(guard.said.put)
         self._next = (0, 0)
 
     def start(self) -> None:
@@ -259,10 +250,7 @@ class Releaser:
 
     def _run(self) -> None:
         while True:
-            try:
-                needed = self.turn()
-            except OSError:
-                needed = False
+            needed = self.troubles.attempt("the release of page cache", self.turn)
             time.sleep(0.02 if needed else 0.5 if self.guard.phase == LOADING else LOOK_EVERY)
 
 
