@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sparkop.engines import common, derived
-from sparkop.engines.rules import Breach, Facts, Rule, Severity
-from sparkop.engines.words import flags_in, secrets_in
+from sparkop.engines.rules import Breach, Facts, Path, Rule, Severity
+from sparkop.engines.words import given_of, secrets_in
 from sparkop.spec.models import ClusterSpec
 
 _NOT_THE_SECRET = ("api", "key")
 """Where breaches that are about a secret point to: a refusal quotes the line that it is about."""
+
+_FIELDS: Mapping[str, str] = {
+    "--host": "api.bind",
+    "--port": "api.port",
+    "--served-model-name": "api.servedNames",
+}
+"""What the engine's API is reached by, and the fields that say it."""
+_NO_FIELD = ("--uds", "--ssl-keyfile", "--ssl-certfile")
+"""The same, where the spec has no field."""
 
 
 def _key_in_arguments(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
@@ -31,9 +40,22 @@ def _secret_in_environment(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]
         yield Breach(_NOT_THE_SECRET, f"environment has {name}")
 
 
-def _second_config(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
-    if common.has_key(spec) and "--config" in flags_in(common.extra_arguments(spec, rank=0), {}):
-        yield Breach(("engine", "extraArgs"), "extra arguments have --config")
+def _config(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    for path, words in _extra(spec):
+        if given_of(["--config"], words, {}):
+            yield Breach(path, f"{path[-1]} has --config")
+
+
+def _extra(spec: ClusterSpec) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    yield ("engine", "extraArgs"), spec.engine.extra_args
+    yield ("engine", "headExtraArgs"), spec.engine.head_extra_args
+
+
+def _api(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    for path, words in _extra(spec):
+        for flag in given_of((*_FIELDS, *_NO_FIELD), words, {}):
+            field = _FIELDS.get(flag)
+            yield Breach(path, f"{path[-1]} has {flag}" + (f", which is {field}" if field else ""))
 
 
 def _exposed(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
@@ -106,12 +128,23 @@ RULES = (
         overridable=False,
     ),
     Rule(
-        id="engine.second-config",
-        applies_to="every engine, with a key",
-        reason="the key reaches the engine by a --config file, and both engines refuse a second one",
+        id="engine.config-file",
+        applies_to="every engine",
+        reason="neither the rules nor a diff see what that file sets, and with a key the engine has one "
+        "already: both engines refuse a second one",
         source="vLLM 0.33 argparse_utils.py; SGLang 0.5.23 server_args.py",
-        remedy="write what is in that file as extraArgs",
-        find=_second_config,
+        remedy="write what is in that file as fields of the spec, and as extraArgs what has none",
+        find=_config,
+    ),
+    Rule(
+        id="engine.api-by-argument",
+        applies_to="every engine",
+        reason="apply, status and clients look where the spec's fields say, and would wait for ever",
+        source="sparkop",
+        remedy="take it out and set api.port, api.bind or api.servedNames; TLS belongs into a proxy before "
+        "the API",
+        find=_api,
+        overridable=False,
     ),
     Rule(
         id="engine.shards",

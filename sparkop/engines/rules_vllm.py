@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from sparkop.engines import derived
 from sparkop.engines.rules import Breach, Facts, Rule, Severity
+from sparkop.engines.vllm import ALIASES
+from sparkop.engines.words import given_of
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
+
+_GROUP: Mapping[str, str] = {
+    "--nnodes": "nodes",
+    "--node-rank": "nodes",
+    "--headless": "nodes",
+    "--master-addr": "nodes",
+    "--master-port": "engine.rendezvousPort",
+}
+"""What makes the ranks one group, and the fields that it follows from. SGLang's come after the extra ones."""
 
 
 def _vllm(find: Callable[[VllmEngine], Iterator[Breach]]) -> Callable[[ClusterSpec, Facts], Iterator[Breach]]:
@@ -65,6 +76,13 @@ def _chunks(engine: VllmEngine) -> Iterator[Breach]:
         )
 
 
+def _group(engine: VllmEngine) -> Iterator[Breach]:
+    given = (("extraArgs", engine.extra_args), ("headExtraArgs", engine.head_extra_args))
+    for field, words in given:
+        for flag in given_of(_GROUP, words, ALIASES):
+            yield Breach(("engine", field), f"{field} has {flag}, which follows from {_GROUP[flag]}")
+
+
 RULES = (
     Rule(
         "vllm.adaptive-method",
@@ -105,6 +123,15 @@ RULES = (
         "vLLM 0.33 config/scheduler.py",
         "leave engine.chunkedPrefill out",
         _vllm(_chunks),
+    ),
+    Rule(
+        "vllm.group-by-argument",
+        "vLLM",
+        "it is another for each rank, an extra argument wins on all, and the ranks would never meet",
+        "vLLM 0.33 arg_utils.py",
+        "take it out: it follows from nodes and engine.rendezvousPort",
+        _vllm(_group),
+        overridable=False,
     ),
     Rule(
         "vllm.graph-list",

@@ -103,6 +103,12 @@ def repeated(own: Sequence[str], extra: Sequence[str], aliases: Mapping[str, str
     return pairs
 
 
+def given_of(names: Iterable[str], arguments: Iterable[str], aliases: Mapping[str, str]) -> list[str]:
+    """Which flags of ``names`` are among the arguments, beginnings included, each in its full spelling."""
+    found = flags_in(arguments, aliases)
+    return [name for name in names if any(f == name or (len(f) > 3 and name.startswith(f)) for f in found)]
+
+
 def secrets_in(arguments: Iterable[str]) -> list[str]:
     """Flags among ``arguments`` that carry a secret, beginnings of them included. Never their values."""
     return [

@@ -59,22 +59,40 @@ REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
     ("sglang.context-by-argument", {"engine.extraArgs": ["--context-length", "500000"]}, "--context-length"),
     ("sglang.one-name", {"api.servedNames": ["one", "two"]}, "2 served names"),
     ("engine.shards", {"engine.tensorParallel": 3}, "3 shards for 2 nodes"),
-    (
-        "engine.second-config",
-        {"api.key": "generate", "engine.extraArgs": ["--config", "mine.yaml"]},
-        "--config",
-    ),
     ("key.in-arguments", {"engine.extraArgs": ["--api-key", "sk-SENTINEL"]}, "--api-key"),
     ("key.in-environment", {"engine.environment.HF_TOKEN": "hf-SENTINEL"}, "HF_TOKEN"),
 ]
+BOTH: list[tuple[str, dict[str, Any], str]] = [
+    (rule, {f"engine.{field}": words.split()}, f"{field} has {told}")
+    for field in ("extraArgs", "headExtraArgs")
+    for rule, words, told in (
+        ("engine.config-file", "--config mine.yaml", "--config"),
+        ("engine.config-file", "--config=mine.yaml", "--config"),
+        ("engine.api-by-argument", "--port 9000", "--port, which is api.port"),
+        ("engine.api-by-argument", "--por=9000", "--port, which is api.port"),
+        ("engine.api-by-argument", "--seed 1 --host ::1", "--host, which is api.bind"),
+        ("engine.api-by-argument", "--served_model_name x", "--served-model-name, which is api.servedNames"),
+        ("engine.api-by-argument", "--ssl-keyfile k.pem", "--ssl-keyfile"),
+    )
+]
+"""What would serve where nobody looks, or hides what is set."""
 REFUSED_A: list[tuple[str, dict[str, Any], str]] = [
+    ("vllm.group-by-argument", {"engine.extraArgs": ["--headless"]}, "--headless"),
+    (
+        "vllm.group-by-argument",
+        {"engine.headExtraArgs": ["-r", "1"]},
+        "--node-rank, which follows from nodes",
+    ),
+    ("vllm.group-by-argument", {"engine.extraArgs": ["--master-port=1"]}, "engine.rendezvousPort"),
     ("vllm.adaptive-method", {"engine.speculative.method": "mtp"}, "mtp"),
     ("vllm.adaptive-graphs", {"engine.graphs.mode": "PIECEWISE"}, "PIECEWISE"),
     ("vllm.context", {"engine.context": 1048577}, "1,048,577"),
     ("vllm.batch", {"engine.maxBatchedTokens": 1}, "1 tokens a step for 2 sequences"),
     ("vllm.chunks", {"engine.chunkedPrefill": False}, "262144"),
 ]
-REFUSED = [(RECIPE_B, *case) for case in REFUSED_B] + [(RECIPE_A, *case) for case in REFUSED_A]
+REFUSED = [(RECIPE_B, *case) for case in (*REFUSED_B, *BOTH)] + [
+    (RECIPE_A, *case) for case in (*REFUSED_A, *BOTH)
+]
 
 
 @pytest.mark.parametrize("name", [RECIPE_A, RECIPE_B, "lab", "lab-standin"])
