@@ -72,6 +72,7 @@ ROCM = "is_hip"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 TUPLE_WORDS = frozenset({"isinstance", "len", "list", "tuple", "type"})
 """Python's own words by which a wrapper takes the first of several results."""
+INSTEAD = "Name another base in image.build.base; an image that needs no patch, in image.reference."
 CACHES = ("functools.lru_cache", "functools.cache")
 MOST_WAYS = 1000
 """Ways through a function that are followed: every condition that is not understood doubles them."""
@@ -498,13 +499,14 @@ def write(path: Path, text: str) -> None:
 
 
 def report_unknown(path: Path, backend: Backend, why: str) -> None:
-    """What someone needs in order to teach this program the new shape."""
-    print(f"{path}: unknown shape, not patched: {why}", file=sys.stderr)
-    print(f"sha256 {hashlib.sha256(backend.text.encode()).hexdigest()}", file=sys.stderr)
+    """What someone needs in order to teach this program the new shape; why, and which file, last: the end of
+    a build's output is what is shown first."""
     for function in (backend.trtllm, backend.varlen):
         if function is not None:
-            print(f"\n{ast.get_source_segment(backend.text, function)}", file=sys.stderr)
-    print("\nUse the image as it is (IMAGE, or KERNEL_PATCH=0), or another base.", file=sys.stderr)
+            print(f"{ast.get_source_segment(backend.text, function)}\n", file=sys.stderr)
+    print(f"{path}: unknown shape, not patched: {why}", file=sys.stderr)
+    print(f"sha256 {hashlib.sha256(backend.text.encode()).hexdigest()}", file=sys.stderr)
+    print(INSTEAD, file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -526,7 +528,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shape is Shape.WIDENED:
         print(
             f"{path}: widened, refused: {why}. It silently emits token 0 (`!`) there at long context.\n"
-            "Use another base image.",
+            f"{INSTEAD}",
             file=sys.stderr,
         )
         return 3

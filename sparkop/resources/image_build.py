@@ -6,18 +6,21 @@ A base that is named by tag is what the head has under that tag: the other nodes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
-from sparkop.errors import BlockedError
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image, parse_document
 from sparkop.node.wire import standin
 from sparkop.resources import image_travel
+from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.build_context import BuildContext
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import BUILD, BUILT_FOR
+from sparkop.resources.masking import mask
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.spec.models import BuildSpec
@@ -27,6 +30,10 @@ BASE = "sparkop.base"
 """Label of a built image: the base, by digest where it has one."""
 TAIL = 20
 """Lines of a failed build that are shown."""
+KEPT = 5000
+"""Lines of it that its node keeps."""
+LOG_FILE = "logs/build.log"
+"""Where, below the state folder of the node."""
 LONGEST = 100
 """Characters of a step that are shown."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -192,26 +199,47 @@ def _shortened(line: str) -> str:
 
 def _follow(stream: Iterator[Json], context: Context, node: str, tag: str) -> None:
     """Tell the steps as they come. Raises BlockedError for a step that failed."""
-    last: list[str] = []
+    said: deque[str] = deque(maxlen=KEPT)
     step = "a step"
     for item in stream:
         if not isinstance(item, dict):
             continue
         for line in str(item.get("stream") or "").splitlines():
             line = COLOUR.sub("", line)
+            if line.startswith(OF_THE_BUILDER):
+                continue
+            said.append(line)
             if line.startswith("Step "):
                 step = _shortened(line)
                 context.progress(step)
-            elif line.strip() and not line.startswith(OF_THE_BUILDER):
-                last = [*last, line][-TAIL:]
         error = item.get("error")
         if error:
             code = (item.get("errorDetail") or {}).get("code")
+            kept = _keep(context, node, [*said, str(error)])
+            more = f", all of them in {kept}" if kept else ""
             raise BlockedError(
                 f"building {tag} failed",
                 node=node,
                 cause=f"{step} ended with exit code {code}" if code else str(error),
-                remedy="the step's own words are above: correct image.build.base or the files in "
+                remedy=f"the step's last words are above{more}: correct image.build.base or the files in "
                 "image.build.context, then sparkop apply",
-                detail="\n".join(last),
+                detail="\n".join(_last_words(said)),
             )
+
+
+def _last_words(said: Iterable[str]) -> list[str]:
+    return [line for line in said if line.strip() and not line.startswith("Step ")][-TAIL:]
+
+
+def _keep(context: Context, node: str, lines: Iterable[str]) -> str:
+    """Keep what the build said on its node, for its owner; where that is, or nothing: it is told without."""
+    path = f"{context.desired.nodes[node].state}/{LOG_FILE}"
+    content = "".join(f"{mask(line)}\n" for line in lines).encode()
+    try:
+        write_file(context, node, path, content, mode=0o600)
+    except (LeaseHeldError, UnreachableError):
+        raise
+    except SparkopError as error:
+        context.log(f"what the build said is not kept: {error.message}")
+        return ""
+    return f"{node}:{path}"

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sparkop.spec.models import BuildSpec, ImageSpec
 
 PROGRAM = Path(__file__).parents[2] / "images/sglang-sm121/patch_backend.py"
 SOURCES = Path(__file__).parents[1] / "data/sglang"
@@ -231,7 +234,22 @@ def test_unknown_shows_what_to_look_at(tmp_path: Path) -> None:
     assert hashlib.sha256(text.encode()).hexdigest() in result.stderr
     assert "if get_device_sm() < 100:" in result.stderr
     assert "def _resolve_flash_attn_varlen_func():" in result.stderr
+    end = result.stderr.splitlines()[-3:]  # the end is what apply shows
+    assert "unknown shape, not patched: on SM121 _resolve_trtllm_sparse_decode gives" in end[0]
+    assert end[1] == f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize("name", ["unknown", "widened"])
+def test_a_refusal_names_the_specs_own_fields(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "backend.py"
+    file.write_text((SOURCES / f"{name}.py").read_text())
+    hint = run(file).stderr.splitlines()[-1]
+    fields = {f"image.{f}" for f in ImageSpec.model_fields}
+    fields |= {f"image.build.{f}" for f in BuildSpec.model_fields}
+    named = set(re.findall(r"image(?:\.\w+)+", hint))
+    assert named == {"image.build.base", "image.reference"} <= fields
+    assert not re.search(r"\b[A-Z]{2,}(?:_[A-Z]+)*\b", hint), "a recipe's variables are not the spec's words"
 
 
 @pytest.mark.parametrize("content", [b"def broken(:\n", b"\xff\xfe", b"x = '\0'\n"])

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError
+from sparkop.hosts.simulated import SimulatedContainers
 from sparkop.hosts.simulated_node import SimulatedImage
 from sparkop.resources import image_build
 from sparkop.resources.build_context import BuildContext, beside, read_context
+from sparkop.resources.events import Phase
 from sparkop.resources.image_build import BASE
 from sparkop.resources.labels import BUILD
 from sparkop.resources.operations import Action
@@ -226,25 +228,32 @@ def test_a_context_that_changes_all_the_time_ends_the_apply(tmp_path: Path) -> N
 
 
 def test_a_failed_step_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "\n".join(f"    line {number} of an unknown function" for number in range(60))
     told: list[Any] = [
         {"stream": f"Step 3/4 : RUN {'patch ' * 50}\n"},
         {"stream": " ---> Running in 29a15e43f2c6\n"},
+        {"stream": f"{words}\n\nHF_TOKEN=secret\n"},
         {"stream": "\x1b[91mbackend.py: widened, refused\n\x1b[0m"},
         None,
         {"errorDetail": {"code": 3}, "error": "The command 'patch' returned a non-zero code: 3"},
     ]
-    seen: list[str] = []
-
-    class Told:
-        def progress(self, text: str) -> None:
-            seen.append(text)
-
+    monkeypatch.setattr(SimulatedContainers, "build", lambda *_, **__: iter(told))
+    made = cluster()
     with pytest.raises(BlockedError) as caught:
-        image_build._follow(iter(told), Told(), "spark-1", TAG)  # type: ignore[arg-type]
+        made.apply()
+    kept = next(path for path in made.node("spark-1").files if path.endswith("/logs/build.log"))
+    assert f"spark-1:{kept}" in (caught.value.remedy or "")
+    content, mode = made.node("spark-1").files[kept]
+    assert words in content.decode()
+    assert b"secret" not in content
+    assert mode == 0o600
+    seen = [event.text for event in made.events if event.phase is Phase.PROGRESS]
     assert (caught.value.cause or "").startswith("Step 3/4 : RUN patch")
     assert (caught.value.cause or "").endswith("ended with exit code 3")
     assert "image.build.base" in (caught.value.remedy or "")
-    assert caught.value.detail == "backend.py: widened, refused"
+    detail = (caught.value.detail or "").splitlines()
+    assert detail[-1] == "backend.py: widened, refused"
+    assert len(detail) == image_build.TAIL
     assert seen[0].startswith("Step 3/4 : RUN patch")
     assert len(seen[0]) == 100
 

@@ -262,3 +262,21 @@ def test_a_backend_that_would_emit_token_0_builds_no_image(recipe: User, tmp_pat
     for host in HOSTS:
         assert not recipe.lab.host(host).docker("images", "-q", TAG).strip()
         assert not recipe.lab.host(host).docker("ps", "-aq", "--filter", "label=sparkop.role=rank").strip()
+
+
+def test_a_backend_of_an_unknown_shape_is_told_in_full(recipe: User, tmp_path: Path) -> None:
+    """Why and which file in apply's error, the functions' text in the file that it names."""
+    base = image_reference(recipe.lab.name, "lab/standin-sglang-legacy")
+    change = f"sed -i 's/if not is_sm100_supported()/if not is_new()/' {BACKEND}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {change}\n")
+    recipe.lab.host("spark-1").docker("build", "-q", "-t", "test/unknown:1", str(tmp_path))
+    source = recipe.lab.host("spark-1").docker("run", "--rm", "test/unknown:1", "sha256sum", BACKEND)
+    own = ("--set", "image.build.base=test/unknown:1", "--set", "weights.revision=main")
+    failed = recipe.sparkop("apply", *SPEC, *own, "--yes", check=6)
+    assert "unknown shape, not patched: on SM121 _resolve_trtllm_sparse_decode gives" in failed.err
+    assert f"sha256 {source.split()[0]}" in failed.err.replace("\n", " ")
+    log = "/root/.sparkop/qwen38-flash-next/logs/build.log"
+    assert f"spark-1:{log}" in failed.err.replace("\n", "")
+    kept = recipe.lab.host("spark-1").exec(["cat", log]).stdout
+    assert "def _resolve_trtllm_sparse_decode() -> Any:\n    from sglang" in kept
+    assert recipe.lab.host("spark-1").exec(["stat", "-c", "%a", log]).stdout.strip() == "600"
