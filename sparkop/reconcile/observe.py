@@ -23,7 +23,7 @@ from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import examine
 from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
-from sparkop.resources.operations import Unknown
+from sparkop.resources.operations import Unknown, with_remedy
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.serving.canary import EndpointState
@@ -187,7 +187,7 @@ def _probe(
         }
     except SparkopError as error:
         reason = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
-        return Unknown(name, reason + (f" ({error.remedy})" if error.remedy else ""))
+        return Unknown(name, with_remedy(reason, error.remedy))
     except (OSError, ValueError) as error:
         return Unknown(name, f"{type(error).__name__}: {error}")
 

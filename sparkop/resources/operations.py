@@ -87,6 +87,11 @@ class Unknown:
     resource: str | None = None
 
 
+def with_remedy(reason: str, remedy: str | None) -> str:
+    """One text of both. The remedy ends it: what is copied to the line's end can be typed as it is."""
+    return f"{reason}; do: {remedy}" if remedy else reason
+
+
 @dataclass(frozen=True)
 class Blocker:
     """A difference that sparkop can't mend: a human must act."""

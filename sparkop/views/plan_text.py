@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import human_bytes, human_seconds
-from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin, Unknown
+from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin, Unknown, with_remedy
 
 ORIGINS = {
     Origin.SPEC: "the spec was changed",
@@ -34,9 +34,8 @@ def operation_line(operation: Operation) -> str:
 
 def blocker_line(blocker: Blocker) -> str:
     """``blocked   ... ; do: ...``."""
-    return (
-        f"blocked   {blocker.resource:<18} {blocker.node}  {cause_text(blocker.cause)}; do: {blocker.remedy}"
-    )
+    told = with_remedy(cause_text(blocker.cause), blocker.remedy)
+    return f"blocked   {blocker.resource:<18} {blocker.node}  {told}"
 
 
 def unknown_line(unknown: Unknown) -> str:

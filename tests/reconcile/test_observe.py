@@ -16,6 +16,7 @@ from sparkop.reconcile.observe import SETTLE, observe, probe_request
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.resources.base import Difference
 from sparkop.serving.canary import Serving
+from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 
 
@@ -49,6 +50,17 @@ def test_whatever_a_node_does_is_unknown_with_its_reason(error: Exception, said:
     observed = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed
     assert list(observed.documents) == ["spark-1"]
     assert said in observed.unknown["spark-2"].reason
+
+
+def test_a_way_out_ends_the_line_so_that_it_can_be_copied() -> None:
+    """The command that accepts a host key ended in a bracket, which no shell takes."""
+    cluster = Cluster.make()
+    hosts = dict(cluster.hosts())
+    error = HostKeyError("It is unknown.", remedy="accept it:\nssh-keyscan spark-2 >> ~/.ssh/known_hosts")
+    hosts["spark-2"] = Odd(SimulatedHost(cluster.node("spark-2")), error)
+    reading = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED)
+    plan = reconcile(reading.desired, reading.observed, reading.history, 0.0, SIMULATED)
+    assert "ssh-keyscan spark-2 >> ~/.ssh/known_hosts" in "\n".join(plan_lines(plan)).splitlines()
 
 
 def test_nodes_are_read_at_the_same_time() -> None:

@@ -13,7 +13,7 @@ from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired
-from sparkop.resources.operations import Blocker, Cause, Unknown
+from sparkop.resources.operations import Blocker, Cause, Unknown, with_remedy
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -303,7 +303,7 @@ def refusals(
             continue
         look = Look(desired, node, nodes)
         for found in (found for check in chosen for found in findings(check, look)):
-            told = found.text + (f" ({found.remedy})" if found.remedy else "")
+            told = with_remedy(found.text, found.remedy)
             if found.state is State.UNKNOWN or found.error:
                 unread.append(Unknown(node.name, told, kind))
             elif found.state is State.FAIL and found.holds:
