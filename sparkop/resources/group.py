@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sparkop.hosts.document import Container, Document
+from sparkop.resources import image_build
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
@@ -130,12 +131,20 @@ def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
 
 
 def _rebuilt(desired: Desired, observed: Observed, rank: DesiredRank, own: Found | None) -> Cause | None:
-    """A built image was built anew under its tag, and the rank still runs the old one."""
-    docker = observed.documents[rank.node].docker
-    image = docker.images.get(rank.container.image) if docker and desired.spec.image.build else None
-    if own is None or image is None or own.container.image_id == image.id:
+    """A built image was built anew under its tag, or will be, and the rank still runs the old one.
+
+    What will be built is known by its label before it is there: what has its tag until then tells nothing.
+    """
+    if own is None or desired.spec.image.build is None:
         return None
-    ran, built = own.container.labels.get(BUILD), image.labels.get(BUILD)
+    ran = own.container.labels.get(BUILD)
+    if wanted := image_build.awaited(desired, observed, rank.node):
+        return image_build.of_other_files(ran, wanted)
+    docker = observed.documents[rank.node].docker
+    image = docker.images.get(rank.container.image) if docker else None
+    if image is None or own.container.image_id == image.id:
+        return None
+    built = image.labels.get(BUILD)
     if built is not None and ran == built:  # of the same files, without Docker's cache
         return None
     return Cause("image", short_image(own.container.image_id), short_image(image.id))

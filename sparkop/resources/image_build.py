@@ -75,6 +75,15 @@ def difference(desired: Desired, observed: Observed) -> Difference:
     return Difference(tuple(operations), tuple(blockers), tuple(unknown), warnings)
 
 
+def awaited(desired: Desired, observed: Observed, node: str) -> str:
+    """The label of the image that will be built on the node; empty where what is there stays."""
+    docker, context = observed.documents[node].docker, _context_of(desired)
+    tag, stamp = _build_of(desired).tag, context.stamp(_base(desired, observed))
+    if docker is None or tag not in docker.images or context.problem:
+        return ""
+    return stamp if _cause(docker.images[tag], stamp) else ""
+
+
 def perform(operation: Operation, context: Context, bring: Callable[[str], None]) -> str:
     """Build on the operation's node; ``bring`` gets a reference there. Returns the tag.
 
@@ -177,7 +186,11 @@ def _name(reference: str) -> str:
 def _cause(found: Image | None, stamp: str) -> Cause | None:
     if found is None:
         return Cause("image", "absent", f"built, {_short(stamp)}")
-    stamped = found.labels.get(BUILD)
+    return of_other_files(found.labels.get(BUILD), stamp)
+
+
+def of_other_files(stamped: str | None, stamp: str) -> Cause | None:
+    """Why an image, or a rank of it, can't stay where one with the label ``stamp`` is wanted."""
     if stamped == stamp:
         return None
     return Cause("image.build", _short(stamped) if stamped else "not built by sparkop", _short(stamp))

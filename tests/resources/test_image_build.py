@@ -142,6 +142,32 @@ def test_an_image_that_is_gone_is_built_again_and_nobody_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("labels", [{}, {BUILD: "v1:of another context"}])
+def test_a_foreign_image_under_the_tag_stops_nobody(labels: dict[str, str]) -> None:
+    """It is built over, and what comes out is what the ranks run: the plan says no more than that."""
+    made = cluster()
+    made.apply()
+    ran = [made.rank(number)[1].id for number in (0, 1)]
+    made.node("spark-2").images[TAG] = SimulatedImage("sha256:f0re19", labels=labels)
+    plan = made.plan()
+    assert [(o.action, o.node) for o in plan.operations] == [(Action.BUILD, "spark-2")]
+    assert not plan.stops_serving
+    made.apply(approve=lambda _: False)
+    assert [made.rank(number)[1].id for number in (0, 1)] == ran
+    assert not made.plan().operations
+
+
+def test_ranks_of_other_files_are_told_though_their_image_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    made = cluster(context=str(tmp_path))
+    made.apply()
+    for node in made.world.nodes.values():
+        del node.images[TAG]
+    assert not made.plan().stops_serving
+    (tmp_path / "kernel.py").write_text("fixed = True\n")
+    assert made.plan().stops_serving
+
+
+@pytest.mark.parametrize("labels", [{}, {BUILD: "v1:of another context"}])
 def test_an_image_of_other_files_is_replaced(labels: dict[str, str]) -> None:
     made = cluster()
     for node in made.world.nodes.values():
@@ -158,6 +184,12 @@ def test_ranks_of_the_image_before_are_replaced(tmp_path: Path) -> None:
     made.apply()
     ran = [made.rank(number)[1].id for number in (0, 1)]
     (tmp_path / "kernel.py").write_text("fixed = True\n")
+    plan = made.plan()
+    assert [o.node for o in plan.operations if o.action is Action.BUILD] == ["spark-1", "spark-2"]
+    assert plan.stops_serving, "what the build leads to is told before it"
+    with pytest.raises(BlockedError, match="you said no"):
+        made.apply(approve=lambda _: False)
+    assert len(builds(made)) == 2
     made.apply()
     assert sorted(builds(made)[2:]) == ["spark-1", "spark-2"]
     assert not set(ran) & {made.rank(number)[1].id for number in (0, 1)}
