@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparkop.cli.options import load_spec, output_option, reach_spec, spec_options
+from sparkop.cli.options import load_spec, output_option, reach_spec, spec_options, svg_file
 from sparkop.errors import ExitCode, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.svg",
+    callback=svg_file,
     help="Also write the bars as an SVG picture.",
 )
 @output_option

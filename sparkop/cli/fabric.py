@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sparkop.cli.doctor import facts_option, make_report
-from sparkop.cli.options import output_option, spec_options
+from sparkop.cli.options import output_option, spec_options, svg_file
 from sparkop.errors import SpecError
 
 
@@ -18,6 +18,7 @@ from sparkop.errors import SpecError
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.svg",
+    callback=svg_file,
     help="Also write the drawing as an SVG picture.",
 )
 @output_option

@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from sparkop.cli import Terminated
+from sparkop.cli.root import Terminated
 from sparkop.errors import WaitInterruptedError
 
 

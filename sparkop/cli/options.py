@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -48,6 +49,16 @@ def spec_options(command: F) -> F:
         help="YAML merged over the spec. Repeatable, later ones win.",
     )(command)
     return click.argument("spec", required=False)(command)
+
+
+def svg_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """The file of a picture. Raises UsageError for the name of another kind: no viewer would open it."""
+    if path is not None and path.suffix.lower() != ".svg":
+        fitting = path.with_suffix(".svg")
+        raise UsageError(
+            f"{path} does not end in .svg: the picture is SVG", remedy=f"--picture {quote(str(fitting))}"
+        )
+    return path
 
 
 def output_option(command: F) -> F:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from sparkop.cli import cli
+from sparkop.cli.root import cli
 from sparkop.errors import ExitCode
 
 MEANINGS = {

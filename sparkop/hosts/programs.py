@@ -89,6 +89,12 @@ _HEAD = re.compile(rb"^sparkop ([0-9a-f]+) (\d+)\n", re.MULTILINE)
 """The line before an answer: its nonce and its size in bytes."""
 
 
+def whole_length(output: bytes | bytearray, nonce: str) -> int | None:
+    """How many bytes a program has printed once its answer to this request is whole; None before it."""
+    found = next((head for head in _HEAD.finditer(output) if head[1] == nonce.encode()), None)
+    return None if found is None else found.end() + int(found[2]) + len(b"\nend \n") + len(nonce)
+
+
 def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> dict[str, Any]:
     """The framed answer in what a program printed, start-up noise before and after it or not.
 

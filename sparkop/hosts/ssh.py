@@ -15,7 +15,7 @@ from sparkop.errors import UnreachableError
 from sparkop.hosts.base import LOOPBACK
 from sparkop.hosts.channels import ChannelSocket, SocketLike, open_streamlocal
 from sparkop.hosts.machine import Machine
-from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program
+from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program, whole_length
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
 from sparkop.node.wire import DOCKER_SOCKET
@@ -25,6 +25,8 @@ MOST_LINKS = 4
 FORBIDDEN = 1
 """SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, 5.1)."""
 PART = 1 << 16
+NOISE = 4 << 20
+"""Bytes that start-up files may print around an answer."""
 CLOSE_PATIENCE = 0.5
 """Seconds."""
 SESSION_PAUSE = 0.2
@@ -194,13 +196,30 @@ class SshHost(Machine):
         channel.sendall(request)
         trailer = f"\nend {nonce}\n".encode()
         output = bytearray()
+        most: int | None = None
         while trailer not in output[-PART - len(trailer) :]:
-            channel.settimeout(max(0.1, end - time.monotonic()))
+            left = end - time.monotonic()
+            if left <= 0:  # parts that keep coming would never let one wait run out
+                raise TimeoutError
+            channel.settimeout(left)
             part = channel.recv(PART)
             if not part:
                 return bytes(output), self._said(channel, end)
             output += part
+            if len(output) > (most or NOISE):
+                whole = whole_length(output, nonce) if most is None else None
+                if whole is None:
+                    raise self._flooded()
+                most = whole + NOISE
         return bytes(output), b""
+
+    def _flooded(self) -> UnreachableError:
+        return UnreachableError(
+            "The node's answer can't be read.",
+            node=self.name,
+            cause=f"it prints more than {NOISE >> 20} MiB that are no answer",
+            remedy="See what its start-up files print: ssh -T, with a command, should print nothing else.",
+        )
 
     def _said(self, channel: paramiko.Channel, end: float) -> bytes:
         """Standard error of a program that gave no answer."""

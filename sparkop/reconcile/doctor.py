@@ -29,8 +29,10 @@ LOGIN = "ssh.batch"
 """The one check that speaks of nodes which were not read."""
 SETTLE = 1.5
 """Seconds before the second reading when the first found the fabric wrong."""
-TIMEOUT = 60.0
-"""Seconds that a node gets for one reading: a staged NCCL library is hashed in it."""
+LIMIT = 20.0
+"""Seconds that a node gets for both readings: a staged NCCL library is hashed in the first."""
+LEAST = 5.0
+"""Seconds that it gets for the second, however slow the first was."""
 _ASK_THE_HUB = {"weights", "hub", "parity"}
 """Checks that compare with the list of the checkpoint's files."""
 _ORDER = (State.OK, State.UNKNOWN, State.WARN, State.FAIL)
@@ -143,12 +145,14 @@ def examine_nodes(
     began = time.monotonic()
     checks, names = chosen_checks(only), chosen_nodes(spec, nodes)
     outside = _outside(spec, checks, resources)
-    first = _read_all(hosts, _requests(spec, checks, outside, resources), clock)
+    asked = time.monotonic()
+    first = _read_all(hosts, _requests(spec, checks, outside, resources), clock, LIMIT)
     desired = desire(spec, engine_of(spec), first.documents, outside)
     if _fabric_is_wrong(desired, first.documents):
         sleep(SETTLE)
     again = {name: _second_request(Nodes(first.documents), name) for name in first.documents}
-    second = _read_all(hosts, again, clock) if again else first
+    left = max(LEAST, LIMIT - (time.monotonic() - asked))
+    second = _read_all(hosts, again, clock, left) if again else first
     documents = {
         name: _merged(document, second.documents[name])
         for name, document in first.documents.items()
@@ -269,14 +273,17 @@ def _fabric_is_wrong(desired: Desired, documents: Mapping[str, Document]) -> boo
 
 
 def _read_all(
-    hosts: Mapping[str, ReadableHost], requests: Mapping[str, Mapping[str, Json]], clock: Callable[[], float]
+    hosts: Mapping[str, ReadableHost],
+    requests: Mapping[str, Mapping[str, Json]],
+    clock: Callable[[], float],
+    timeout: float,
 ) -> _Read:
     read = _Read({}, {}, {})
 
     def one(name: str) -> None:
         try:
             began = clock()
-            raw = dict(hosts[name].probe(requests[name], timeout=TIMEOUT))
+            raw = dict(hosts[name].probe(requests[name], timeout=timeout))
             read.windows[name] = (began, clock())
             raw.pop("contents", None)
             read.documents[name] = parse_document(raw, node=name)

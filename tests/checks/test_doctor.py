@@ -100,6 +100,21 @@ spec = spec_of(SPEC, ())
     assert "KeyboardInterrupt" in done.stderr
 
 
+def test_a_slow_node_holds_doctor_for_seconds() -> None:
+    """It takes seconds, says its page: a node frozen in the midst of an answer held it up for a minute."""
+    given: list[float] = []
+
+    class Slow(Node):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            given.append(timeout)
+            return super().probe(request, timeout=timeout)
+
+    examine(Slow("spark-1"), Node("spark-2"))
+    assert len(given) == 2
+    assert given[0] == 20
+    assert 5 <= given[1] <= 20
+
+
 def test_good_nodes_are_all_ok() -> None:
     """With false alarms nobody would read the report."""
     report = examine(Node("spark-1"), Node("spark-2"))
@@ -335,6 +350,17 @@ class TestCommands:
         texts = [element.text or "" for element in ElementTree.parse(picture).iter()]
         assert any("cage 0 · rocep1s0f0 · enp1s0f0np0" in text for text in texts)
         assert any("spark-2 fabric.mtu: enp1s0f0np0.mtu: 1500" in text for text in texts)
+
+    @pytest.mark.parametrize("command", ["fabric", "budget"])
+    @pytest.mark.parametrize("name", ["x.png", "x", "x.svgz"])
+    def test_a_picture_under_another_kinds_name_is_refused(
+        self, name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """No viewer opened it: it is SVG under any name. Nothing is read, or written, before that is told."""
+        words = [command, str(ROOT / SPEC), "--picture", str(tmp_path / name)]
+        assert run(words) == 64
+        assert str((tmp_path / name).with_suffix(".svg")) in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("name", ["\x1b[31mred", 'a<b>&"', "\ud800", "\x00"])
     def test_picture_takes_any_name_of_an_interface(self, tmp_path: Path, name: str) -> None:

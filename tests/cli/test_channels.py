@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkop.cli import Terminated
 from sparkop.cli.apply import _memory_may_fail
 from sparkop.cli.interrupts import stop_on_interrupt
+from sparkop.cli.root import Terminated
+
+SPEC = "specs/deepseek-v4.1-flash.yaml"
 
 
 def _sparkop(arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -26,6 +28,37 @@ def _sparkop(arguments: str, **environment: str) -> subprocess.CompletedProcess[
         timeout=60,
         check=False,
     )
+
+
+@pytest.mark.parametrize("channel", ["", "2>&-"], ids=["terminal", "closed"])
+@pytest.mark.parametrize("start", ["from sparkop.cli import main; main()", "import sparkop.__main__"])
+@pytest.mark.parametrize(
+    "module",
+    ["sparkop.cli.root", "click", "sparkop.views.channels", "sparkop.cli.options", "sparkop.cli.doctor",
+     "pydantic", "sparkop.reconcile.doctor", "sparkop.views.doctor"],
+)  # fmt: skip
+def test_an_interrupt_while_modules_are_imported_is_told_in_words(
+    module: str, start: str, channel: str
+) -> None:
+    """A cold start imports for half a second: Ctrl-C in it printed a traceback through the libraries."""
+    program = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["sparkop", "doctor", {SPEC!r}, "--facts", "tests/data/facts/two-sparks.json"]
+{start}
+"""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {channel}', "sh", sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    told = "" if channel else "sparkop: interrupted; run the same command again to carry on."
+    assert (done.returncode, done.stderr.strip()) == (130, told)
 
 
 def test_a_closed_stdout_swallows_the_answer() -> None:

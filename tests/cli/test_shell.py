@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkop import cli
+from sparkop.cli import root as cli
 from sparkop.cli.options import choose
 from sparkop.errors import ExitCode, UsageError
 from sparkop.reconcile.remembered import Applied, remember

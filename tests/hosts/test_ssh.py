@@ -82,6 +82,33 @@ class TestShells:
         error = failure(host_of(start_sshd(["ForceCommand exec no-such-python3"]).target()))
         assert "python3" in (error.detail or "")
 
+    @pytest.mark.parametrize(
+        "noise",
+        ["yes", "head -c 50000000 /dev/zero", r'printf "\nsparkop 00 99999999\n"; cat /dev/zero'],
+        ids=["for ever", "and ends", "like an answer"],
+    )
+    def test_a_flood_is_no_answer_and_holds_nobody(
+        self, noise: str, start_sshd: Start, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        """Each part of it came in time, so that no wait ever ran out."""
+        host = host_of(start_sshd([f"ForceCommand {noise}"]).target())
+        error = failure(host)
+        assert "more than 4 MiB that are no answer" in (error.cause or "")
+
+    def test_a_trickle_ends_in_time(self, start_sshd: Start, host_of: Callable[[Target], SshHost]) -> None:
+        trickle = "while :; do echo x; sleep 0.1; done"
+        host = host_of(start_sshd([f"ForceCommand {trickle}"]).target())
+        with pytest.raises(UnreachableError, match="does not answer") as caught:
+            host.probe(MEMORY, timeout=1)
+        assert caught.value.cause == "no answer in 1 s"
+
+    def test_an_answer_that_is_larger_than_the_noise_comes_whole(
+        self, tmp_path: Path, start_sshd: Start, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        (tmp_path / "large").write_bytes(b"x" * (6 << 20))
+        host = host_of(start_sshd([]).target())
+        assert host.read_file(str(tmp_path / "large")) == b"x" * (6 << 20)
+
     @pytest.mark.parametrize("part", ["head -c 200", "sed s/sparkop/sparkop0/"], ids=["half", "foreign"])
     def test_an_answer_that_is_not_whole_or_not_ours(
         self, part: str, start_sshd: Start, host_of: Callable[[Target], SshHost]

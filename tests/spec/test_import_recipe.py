@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparkop.cli import cli
+from sparkop.cli.root import cli
 from sparkop.engines.render import render
 from sparkop.errors import UsageError
 from sparkop.spec.import_recipe import (
