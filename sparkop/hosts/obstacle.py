@@ -1,4 +1,4 @@
-"""What stands in the way on a node: a folder where a file belongs, or a file where a folder does.
+"""What stands in the way on a node: a folder or a FIFO where a file belongs, a file where a folder does.
 
 It was read, so it is not unknown; sparkop has not made it, so sparkop does not move it away.
 """
@@ -9,7 +9,10 @@ import re
 import shlex
 from dataclasses import dataclass
 
-_SAID = re.compile(r"(IsADirectory|NotADirectory|FileExists)Error: [^:]+: (/.+)")
+_SAID = re.compile(r"(IsADirectory|NotRegular|NotADirectory|FileExists)Error: [^:]+: (/.+)")
+
+_KINDS = {"IsADirectory": ("a folder", "a file"), "NotRegular": ("not a regular file", "a file")}
+"""What is there, and what should be."""
 
 
 @dataclass(frozen=True)
@@ -31,5 +34,4 @@ def obstacle(said: str) -> Obstacle | None:
     found = _SAID.search(said)
     if found is None:
         return None
-    kinds = ("a folder", "a file") if found[1] == "IsADirectory" else ("a file", "a folder")
-    return Obstacle(found[2], *kinds)
+    return Obstacle(found[2], *_KINDS.get(found[1], ("a file", "a folder")))

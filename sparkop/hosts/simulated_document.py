@@ -71,15 +71,15 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
 
 
 def _misplaced(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, str]:
-    """Folders where files are asked for."""
-    state = request.get("state")
+    """Folders and FIFOs where files are asked for."""
+    state, there = request.get("state"), {*node.folders, *node.fifos}
     asked = [(key, path) for key in ("files", "contents") for path in request.get(key) or ()]
-    inside = [path for path in node.folders if state and posixpath.dirname(path) == node.path(state)]
+    inside = [path for path in sorted(there) if state and posixpath.dirname(path) == node.path(state)]
     asked += [("state", posixpath.basename(path)) for path in inside if path.endswith(FILES)]
     found = {f"{key}:{path}": node.path(path, state) for key, path in asked}
     if request.get("follower"):
         found["follower"] = node.path("logs.json", state)
-    return {key: str(node.misplaced(path)) for key, path in found.items() if path in node.folders}
+    return {key: str(node.misplaced(path)) for key, path in found.items() if path in there}
 
 
 def _machine(node: SimulatedNode) -> dict[str, Any]:

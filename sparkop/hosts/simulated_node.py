@@ -118,6 +118,8 @@ class SimulatedNode:
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Absolute path to content and permission bits."""
     folders: dict[str, int] = field(default_factory=dict)
+    fifos: set[str] = field(default_factory=set)
+    """Paths with what is no file and no folder: a FIFO, a socket, a device."""
     containers: dict[str, SimulatedContainer] = field(default_factory=dict)
     units: dict[str, SimulatedUnit] = field(default_factory=dict)
     images: dict[str, SimulatedImage] = field(default_factory=dict)
@@ -178,6 +180,8 @@ class SimulatedNode:
 
     def misplaced(self, path: str) -> str | None:
         """What the programs of a real node say of a path that can't be a file there; None where it can."""
+        if path in self.fifos:
+            return f"NotRegularError: Not a regular file: {path}"
         if path in self.folders:
             return f"IsADirectoryError: Is a directory: {path}"
         above = next((str(p) for p in PurePosixPath(path).parents if str(p) in self.files), None)

@@ -505,7 +505,7 @@ def set_aside(path: str, unless: bytes | None = None) -> str | None:
 def content_of(path: str) -> bytes | None:
     """The bytes of a file; None when there is none."""
     try:
-        with open(path, "rb") as stream:
+        with wire.regular(path) as stream:
             return stream.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -547,8 +547,8 @@ def key_in(content: bytes | None, template: bytes) -> str | None:
 def key_of(path: str) -> str | None:
     """The key in a file; None when there is none (an empty file is none)."""
     try:
-        with open(path, encoding="ascii") as stream:
-            return stream.read().strip() or None
+        with wire.regular(path) as stream:
+            return stream.read().decode("ascii").strip() or None
     except FileNotFoundError:
         return None
 
@@ -556,7 +556,7 @@ def key_of(path: str) -> str | None:
 def put(path: str, content: bytes, mode: int) -> bool:
     """Make the file what is asked for, whole, folders included. False when it was already."""
     try:
-        with open(path, "rb") as stream:
+        with wire.regular(path) as stream:
             same = stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == mode
             if same and stream.read(len(content) + 1) == content:
                 return False

@@ -14,7 +14,6 @@ folder tells the next observation whom it follows and which process that is::
 from __future__ import annotations
 
 import calendar
-import errno
 import json
 import os
 import signal
@@ -61,8 +60,8 @@ def start(
         return {"changed": True, "unreadable": str(error)}
     path = os.path.join(folder, file)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    if os.path.isdir(path):  # the follower itself has nobody to tell it to
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if os.path.exists(path):  # the follower itself has nobody to tell it to
+        wire.check_kind(path, os.stat(path).st_mode)
     tty = bool((container.get("Config") or {}).get("Tty"))
 
     def work() -> None:
@@ -190,7 +189,7 @@ class Kept:
         """The time of the last line that is kept; empty without one."""
         for path in (self.path, self.path + ".1"):
             try:
-                with open(path, "rb") as stream:
+                with wire.regular(path) as stream:
                     stream.seek(max(0, os.fstat(stream.fileno()).st_size - (1 << 16)))
                     lines = stream.read().splitlines()
             except OSError:

@@ -13,6 +13,8 @@ import re
 import struct
 from typing import Any
 
+from .wire import regular
+
 LARGEST = 100 << 20
 """Bytes of a header; readers refuse far smaller ones."""
 NUMBER = re.compile(r"\d+")
@@ -49,7 +51,7 @@ def wanted(directory: str) -> set[str]:
             if name.endswith(".safetensors") and not name.startswith("."):
                 found.add(os.path.relpath(os.path.join(folder, name), directory))
     try:
-        with open(os.path.join(directory, INDEX), encoding="utf-8") as file:
+        with regular(os.path.join(directory, INDEX)) as file:
             listed = set(json.load(file)["weight_map"].values())
     except FileNotFoundError:
         return found
@@ -58,7 +60,7 @@ def wanted(directory: str) -> set[str]:
 
 def header(path: str) -> dict[str, Any]:
     """Tensors of one file: 8 bytes little-endian length, so many bytes of JSON, then the data."""
-    with open(path, "rb") as file:
+    with regular(path) as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else LARGEST + 1
         if length > LARGEST:
@@ -70,7 +72,7 @@ def header(path: str) -> dict[str, Any]:
 
 def config(directory: str) -> Any:
     try:
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        with regular(os.path.join(directory, "config.json")) as file:
             return json.load(file)
     except FileNotFoundError:
         return None

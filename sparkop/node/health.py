@@ -12,7 +12,7 @@ import re
 from typing import Any, Callable
 
 from . import network
-from .wire import describe, listed, maybe, number, read_text
+from .wire import describe, listed, maybe, number, read_text, regular
 
 LARGE = 1 << 30
 """Bytes of resident memory from which a process is told of."""
@@ -213,7 +213,7 @@ def library(path: str) -> dict[str, Any] | None:
 
     whole, version, before = hashlib.sha256(), None, b""
     try:
-        with open(path, "rb") as stream:
+        with regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             for block in iter(lambda: stream.read(1 << 20), b""):
                 whole.update(block)

@@ -21,6 +21,8 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Optional
 
+from . import wire
+
 NAME = "lease.json"
 LOCK = ".lock"
 
@@ -54,7 +56,7 @@ def locked(folder: str) -> Iterator[None]:
 def read(folder: str) -> dict[str, Any] | None:
     """The lease; None when there was never one. Raises LeaseError when the file is damaged."""
     try:
-        with open(os.path.join(folder, NAME), encoding="utf-8") as stream:
+        with wire.regular(os.path.join(folder, NAME)) as stream:
             lease = json.load(stream)
     except FileNotFoundError:
         return None

@@ -158,7 +158,7 @@ def size_of(path: str) -> int:
 def is_locked(path: str) -> bool:
     """As node/transfer/blocks.py holds what it writes."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:

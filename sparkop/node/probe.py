@@ -171,8 +171,8 @@ class Probe:
                 return {"stamp": stamp}
 
     def state(self) -> dict[str, Json]:
-        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON). A folder in
-        place of any file of ours is an error of its own."""
+        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON). A folder or
+        a FIFO in place of any file of ours is an error of its own."""
         folder = os.path.expanduser(self.request["state"])
         try:
             names = sorted(os.listdir(folder))
@@ -183,14 +183,15 @@ class Probe:
             if not name.endswith(FILES) or name.startswith("."):
                 continue
             path = os.path.join(folder, name)
-            if os.path.isdir(path):
-                self.errors["state:%s" % name] = "IsADirectoryError: Is a directory: %s" % path
-            elif name.endswith(".json"):
-                try:
+            try:
+                wire.check_kind(path, os.stat(path).st_mode)
+                if name.endswith(".json"):
                     found[name] = read_json(path)
-                except ValueError:
-                    found[name] = None
-                except Exception as error:
+            except ValueError:
+                found[name] = None
+            except Exception as error:
+                gone = isinstance(error, FileNotFoundError) and not name.endswith(".json")
+                if not gone:  # drafts and locks come and go
                     self.errors["state:%s" % name] = wire.describe(error)
         return found
 
@@ -333,7 +334,7 @@ def file_fact(path: str) -> dict[str, Any] | None:
     import hashlib
 
     try:
-        with open(path, "rb") as stream:
+        with wire.regular(path) as stream:
             facts = os.fstat(stream.fileno())
             return {
                 "size": facts.st_size,
@@ -349,7 +350,7 @@ def file_fact(path: str) -> dict[str, Any] | None:
 
 def contents(path: str) -> str | None:
     try:
-        with open(path, "rb") as stream:
+        with wire.regular(path) as stream:
             return b2a_base64(whole(stream, path, os.fstat(stream.fileno()).st_size), newline=False).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -429,7 +430,7 @@ def hashes(path: str, file: dict[str, Any]) -> dict[str, str]:
     whole = hashlib.sha1(b"blob %d\0" % file["size"]) if file.get("git") else hashlib.sha256()
     buffer = memoryview(bytearray(1 << 20))
     pieces = []
-    with open(path, "rb", buffering=0) as stream:
+    with wire.regular(path) as stream:
         for size in [size for size, _ in file.get("parts") or ()] or [file["size"]]:
             piece = whole.copy()
             left = size
@@ -481,10 +482,10 @@ LARGEST_POINTER = 1024
 def flaw(path: str, file: dict[str, Any], facts: os.stat_result) -> str:
     """Why `judge` says ``wrong``, in a few words."""
     if not stat.S_ISREG(facts.st_mode):
-        return "not a file"
+        return "not a regular file"
     if facts.st_size <= LARGEST_POINTER:
         try:
-            with open(path, "rb") as opened:
+            with wire.regular(path) as opened:
                 if opened.read(len(POINTER)) == POINTER:
                     return "a git LFS pointer in place of the file"
         except OSError:

@@ -6,10 +6,13 @@ costs as much as the rest of a probe.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import stat
 import struct
+from io import BufferedReader
 from typing import Any, BinaryIO, Iterator
 
 DOCKER_SOCKET = "/var/run/docker.sock"
@@ -74,9 +77,40 @@ def standin(reference: str) -> str | None:
     return "%s:sparkop-%s" % (head if colon and "/" not in tag else name, digest) if digest else None
 
 
+class NotRegularError(OSError):
+    """A FIFO, a socket or a device where a file belongs: opened as a file, it may never answer."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EINVAL, "Not a regular file", path)
+
+
+def regular(path: str) -> BufferedReader:
+    """A file, open for reading. Raises NotRegularError, and never waits for whoever writes to a FIFO."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise NotRegularError(path) from None
+        raise
+    try:
+        check_kind(path, os.fstat(handle).st_mode)
+        return os.fdopen(handle, "rb")
+    except OSError:
+        os.close(handle)
+        raise
+
+
+def check_kind(path: str, mode: int) -> None:
+    """Raise IsADirectoryError or NotRegularError for what is no file."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise NotRegularError(path)
+
+
 def read_text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        return stream.read()
+    with regular(path) as stream:
+        return stream.read().decode("utf-8", "replace")
 
 
 def maybe(path: str) -> str | None:

@@ -309,3 +309,28 @@ class TestContainers:
         assert prune(3, 50) == {"epoch-100"}, "the newest stays"
         assert (folder / "kept by hand").is_dir()
         assert (folder / "note-1").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "arguments"),
+    [
+        ("f", "file.write", {"path": "f", "content": content(b"x")}),
+        ("history.json", "history.append", {"entry": {"id": "1"}}),
+        ("api_key", "key.ensure", {"path": "api_key"}),
+        ("lease.json", "lease.acquire", {}),
+    ],
+)
+def test_a_fifo_in_place_of_a_file_is_told_and_never_waited_for(
+    held: Path, name: str, action: str, arguments: dict[str, Any]
+) -> None:
+    """Whoever opens it as a file waits for its writer, with the node's lock in the hand."""
+    path = held / "state" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(perform(held, action, **arguments)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert answers, "it waits"
+    assert answers[0]["error"]["message"] == f"NotRegularError: Not a regular file: {path}"
+    assert stat.S_ISFIFO(path.stat().st_mode), "it stays"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import stat
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from sparkop.hosts.obstacle import obstacle
 from sparkop.node import engine, gpus, network, probe, wire
 
 LOST_TEXT = "Failed to initialize NVML: Unknown Error"
@@ -353,3 +355,85 @@ def test_tools_are_found_where_a_login_without_sbin_would_not(
     found = probe.tools(["sh", "no-such-tool"])
     assert found["sh"] in ("/usr/bin/sh", "/bin/sh")
     assert found["no-such-tool"] is None
+
+
+def _place(kind: str, path: Path) -> contextlib.AbstractContextManager[object]:
+    """Put something there that is no file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link to a device":
+        path.symlink_to("/dev/zero")
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        here = Path.cwd()
+        os.chdir(path.parent)  # its name may be too long for a socket
+        try:
+            listener.bind(path.name)
+        finally:
+            os.chdir(here)
+        return listener
+    return contextlib.nullcontext()
+
+
+ODD = ("fifo", "socket", "link to a device")
+CHECKPOINT = {"path": "a.bin", "size": 0, "sha256": "s" * 64}
+READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "files": ("s/plans/p.json", "files:plans/p.json", {"files": ["plans/p.json"]}),
+    "contents": ("s/plans/p.json", "contents:plans/p.json", {"contents": ["plans/p.json"]}),
+    "state": ("s/intent.json", "state:intent.json", {}),
+    "log of the guard": ("s/memguard.log", "state:memguard.log", {}),
+    "follower": ("s/logs.json", "follower", {"follower": True}),
+    "library": ("l.so", "libraries:{}/l.so", {"libraries": ["{}/l.so"]}),
+    "configuration": ("w/config.json", "headers", {"headers": "{}/w"}),
+    "index": ("w/model.safetensors.index.json", "headers", {"headers": "{}/w"}),
+    "tensors": ("w/a.safetensors", "headers", {"headers": "{}/w"}),
+}
+"""What is read -> its place, where the fault is told, and the request."""
+
+
+def _in(folder: Path, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in(folder, each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_in(folder, each) for each in value]
+    return value.replace("{}", str(folder)) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_is_told_and_never_waited_for(tmp_path: Path, kind: str, reader: str) -> None:
+    """A FIFO gave no byte for 30 s, and the node counted as one that does not answer."""
+    place, told, request = READERS[reader]
+    with _place(kind, tmp_path / place):
+        found = _within(lambda: document(state=str(tmp_path / "s"), sections=None, **_in(tmp_path, request)))
+    said = found["errors"][_in(tmp_path, told)]
+    assert said.startswith("NotRegularError: Not a regular file: ")
+    assert obstacle(said) is not None
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("kind", ODD)
+def test_weights_that_are_no_file_are_told_and_never_waited_for(
+    tmp_path: Path, kind: str, deep: bool
+) -> None:
+    with _place(kind, tmp_path / "w" / "a.bin"), _place(kind, tmp_path / "s" / "ledger" / "weights.json"):
+        found = _within(
+            lambda: document(
+                sections=["weights"],
+                state=str(tmp_path / "s"),
+                weights={"directory": str(tmp_path / "w"), "files": [CHECKPOINT]},
+                deep=deep,
+            )
+        )
+    assert found["weights"]["flaws"] == {"a.bin": "not a regular file"}
+
+
+def _within(work: Callable[[], dict[str, Any]], seconds: float = 20.0) -> dict[str, Any]:
+    """The answer; a failure when it does not come in time."""
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert answers, "it waits"
+    return answers[0]

@@ -174,11 +174,12 @@ def test_a_stopped_download_goes_on_where_it_was(node: Node, hub: Hub) -> None:
         ),
         (lambda path: path.write_bytes(LARGE[:-1] + b"!"), "its bytes are not the published ones"),
         (lambda path: path.unlink(), "missing"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
     ],
-    ids=["empty", "truncated", "pointer", "flipped", "missing"],
+    ids=["empty", "truncated", "pointer", "flipped", "missing", "fifo"],
 )
 def test_a_bad_file_is_named_and_only_it_is_fetched_again(
-    node: Node, hub: Hub, flaw: Callable[[Path], None], reason: str
+    node: Node, hub: Hub, flaw: Callable[[Path], object], reason: str
 ) -> None:
     job = node.job(hub.job_files(), hub)
     node.run(job)

@@ -43,25 +43,30 @@ def refused(cluster: Cluster) -> BlockedError:
     return told.value
 
 
+@pytest.mark.parametrize("what", ["a folder", "not a regular file"])
 @pytest.mark.parametrize(("name", "path"), WRITTEN)
-def test_a_folder_in_place_of_any_file_is_told_and_stays(name: str, path: str) -> None:
+def test_a_folder_or_fifo_in_place_of_any_file_is_told_and_stays(name: str, path: str, what: str) -> None:
     cluster = serving()
     node, ran = cluster.node(name), list(cluster.started)
     del node.files[path]
-    node.folders[path] = 0o755
+    if what == "a folder":
+        node.folders[path] = 0o755
+    else:
+        node.fifos.add(path)
     assert not cluster.plan().unknown, "it was read"
     if posixpath.basename(path) == "lease.json":  # nothing is written while nothing differs
         node.containers.clear()
     error = refused(cluster)
     assert error.node == name
     assert path in error.message
-    assert "a folder" in error.message
+    assert what in error.message
     assert error.remedy is not None
     assert f"on {name}: mv {path} {path}.aside" in error.remedy
     assert cluster.started == ran, "nothing is restarted around it"
-    assert path in node.folders
+    assert path in {*node.folders, *node.fifos}
 
-    del node.folders[path]
+    node.folders.pop(path, None)
+    node.fifos.discard(path)
     cluster.apply()
     assert not cluster.plan().operations, "what the human was told to do is enough"
 

@@ -48,7 +48,9 @@ def write_whole(path: str, data: bytes, mode: int = 0o644) -> None:
 
 
 def read_json(path: str) -> Dict[str, Any]:
-    """A JSON mapping; empty when the file is absent or torn (it was not written by `write_whole`)."""
+    """A JSON mapping; empty when the file is absent, torn (it was not written by `write_whole`) or a FIFO."""
+    if not os.path.isfile(path):
+        return {}
     try:
         with open(path, "rb") as file:
             document = json.load(file)

@@ -92,7 +92,7 @@ class Run:
         if not os.path.exists(path):
             return "a link that leads nowhere"
         if not os.path.isfile(path):
-            return "not a file"
+            return "not a regular file"
         size = os.stat(path).st_size
         if size == 0:
             return "empty"
