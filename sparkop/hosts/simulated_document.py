@@ -10,7 +10,7 @@ from typing import Any
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
-from sparkop.node.probe import FILES, HASHES
+from sparkop.node.probe import FILES, HASHES, TRIP_DRAFT
 
 
 def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dict[str, Any]:
@@ -140,11 +140,12 @@ def _file(node: SimulatedNode, path: str) -> dict[str, Any] | None:
 
 
 def _state(node: SimulatedNode, folder: str) -> dict[str, Any]:
-    return {
+    found = {
         posixpath.basename(path): _json(node, path)
         for path in sorted(node.files)
-        if posixpath.dirname(path) == folder and path.endswith(".json")
+        if posixpath.dirname(path) == folder and path.endswith((".json", TRIP_DRAFT))
     }
+    return {name: content for name, content in found.items() if content is not None or name != TRIP_DRAFT}
 
 
 def _json(node: SimulatedNode, path: str) -> Any:

@@ -57,6 +57,9 @@ HASHES = ("sha256", "git", "pieces")
 LARGEST_FILE = 64 << 20
 FILES = (".json", ".draft", ".lock", ".log", ".log.1")
 """Endings of the files of the state folder; those of its folders have none."""
+TRIP, TRIP_DRAFT = "trip.json", "trip.draft"
+"""Of the memory guard (node/memguard/record.py). The draft is its record until that is published, else
+nothing but zeros."""
 TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
@@ -171,26 +174,31 @@ class Probe:
                 return {"stamp": stamp}
 
     def state(self) -> dict[str, Json]:
-        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON). A folder or
-        a FIFO in place of any file of ours is an error of its own."""
+        """The JSON files of the state folder, by name. None: it is there, but damaged (no JSON). A draft of
+        the memory guard's record counts as soon as it is filled. A folder or a FIFO in place of any file of
+        ours is an error of its own."""
         folder = os.path.expanduser(self.request["state"])
         try:
-            names = sorted(os.listdir(folder))
+            listed = set(os.listdir(folder))
         except FileNotFoundError:
             return {}
         found = {}
-        for name in names:
+        published = {TRIP} if TRIP_DRAFT in listed else set()  # it may become that one meanwhile
+        for name in sorted(listed | published):
             if not name.endswith(FILES) or name.startswith("."):
                 continue
             path = os.path.join(folder, name)
             try:
                 wire.check_kind(path, os.stat(path).st_mode)
-                if name.endswith(".json"):
+                if name.endswith(".json") or name == TRIP_DRAFT:
                     found[name] = read_json(path)
             except ValueError:
-                found[name] = None
+                if name != TRIP_DRAFT:
+                    found[name] = None
             except Exception as error:
-                gone = isinstance(error, FileNotFoundError) and not name.endswith(".json")
+                gone = isinstance(error, FileNotFoundError) and not (
+                    name.endswith(".json") and name in listed
+                )
                 if not gone:  # drafts and locks come and go
                     self.errors["state:%s" % name] = wire.describe(error)
         return found

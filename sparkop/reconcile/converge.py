@@ -22,6 +22,7 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
 from sparkop.reconcile.refuse import refuse
+from sparkop.resources import trip
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
@@ -176,7 +177,26 @@ class _Run:
             if self.stop.is_set() and asked:
                 return Converged(reading, done, interrupted=True, left=_left(plan, outcome))
             if outcome.error is not None:
+                if part is plan:
+                    self.after_a_trip(held)
                 raise _first_failure(outcome)
+
+    def after_a_trip(self, held: Held) -> None:
+        """Where a memory guard has killed ranks that were started: take the others down, and raise what it
+        has done as a BlockedError. What the human has confirmed was the trip before. Another failure is told
+        as it is."""
+        self.agreed -= {AGREED_TRIP}
+        try:
+            reading, plan = self.look()
+        except SparkopError:
+            return
+        own = tuple(b for b in plan.blockers if b.resource == trip.KIND)
+        if not own:
+            return
+        down = tuple(o for o in plan.operations if kind_of(o.resource) == trip.KIND)
+        part = Plan(operations=down)
+        carry_out(part, reading, held, self.resources, emit=self.emit, stop=self.stop, clock=self.clock)
+        remains(Plan(blockers=own))
 
     def once_too_often(self, plan: Plan) -> None:
         """Raise BlockedError when something had to be done again and again: it does not converge."""

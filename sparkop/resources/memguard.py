@@ -11,7 +11,7 @@ from typing import Any
 from sparkop.hosts.base import Host, Json
 from sparkop.hosts.document import Container, Document, Unit
 from sparkop.hosts.obstacle import Obstacle, obstacle
-from sparkop.resources import memory_gate
+from sparkop.resources import memory_gate, trip
 from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Clock, Context, Difference
 from sparkop.resources.compare import human_seconds, unread
@@ -33,7 +33,7 @@ NEXT = "memguard.next.json"
 """Written by a guard that is ready and waits for another one's end."""
 READY_WITHIN = 10.0
 """Seconds after which the old guard is taken away all the same."""
-NEEDED = ("trip.draft", HEARTBEAT, f"{HEARTBEAT}.draft")
+NEEDED = (trip.DRAFT, HEARTBEAT, f"{HEARTBEAT}.draft")
 """Files without which it is not known that a guard lives, or what it has killed: numbers that were too large
 would be launched again."""
 USEFUL = (

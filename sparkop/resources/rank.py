@@ -19,7 +19,7 @@ from sparkop.engines.common import container_names
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import ContainerSpec, Json
 from sparkop.hosts.document import parse_document
-from sparkop.resources import memory_gate
+from sparkop.resources import memory_gate, trip
 from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
@@ -286,6 +286,7 @@ def _start(operation: Operation, context: Context) -> None:
     for path in _own_folders(container, node.state, node.home):
         ensure_directory(context, operation.node, path)
     release_pages(context, operation.node)
+    trip.look_again(context, [operation.node] if rank.rank else context.desired.nodes)
     context.host(operation.node).containers.run(container, context.fence(operation.node))
     follow_or_tell(context, operation.node, container.name, rank.rank)
 

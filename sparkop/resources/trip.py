@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Document
+from sparkop.hosts.document import Document, parse_document
 from sparkop.resources.acts import keep_in_story, remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, whole
@@ -16,11 +17,15 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
+from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "trip"
 FILE = "trip.json"
+DRAFT = "trip.draft"
+"""The record before the guard has published it, which may take seconds after the kill. An empty draft is no
+JSON, and is not read."""
 NO_TIME = 1e11
 """Seconds since 1970 that no clock shows: a record with such a time is damaged."""
 
@@ -93,7 +98,9 @@ class GuardTrip:
             keep_in_story(context, entry_of(trip))
         folder = context.desired.nodes[operation.node].state
         aside = bool(operation.parameters.get("damaged"))
-        remove_file(context, operation.node, f"{folder}/{FILE}", aside=aside)
+        drafted = DRAFT in (context.observed.documents[operation.node].state or {})
+        for name in (DRAFT, FILE) if drafted else (FILE,):  # the draft first: it may become the other
+            remove_file(context, operation.node, f"{folder}/{name}", aside=aside)
 
 
 def _damaged(desired: Desired, node: str, history: History) -> Operation | Blocker:
@@ -111,7 +118,32 @@ def _damaged(desired: Desired, node: str, history: History) -> Operation | Block
 
 def damaged(document: Document) -> bool:
     """There is a record, and it can't be understood."""
-    return FILE in (document.state or {}) and trip_in("", document) is None
+    state = document.state or {}
+    return (DRAFT in state or FILE in state) and trip_in("", document) is None
+
+
+def look_again(context: Context, nodes: Iterable[str]) -> None:
+    """Raise BlockedError where a guard has killed ranks since the plan was made; asked right before a start.
+
+    A record that the plan knew is taken away before: what is there now is new.
+    """
+
+    def one(node: str) -> Document:
+        request = {"sections": ["state"], "state": context.desired.nodes[node].state}
+        return parse_document(context.host(node).probe(request), node=node)
+
+    nodes = list(nodes)
+    for node, document in zip(nodes, side_by_side(one, nodes, "trip"), strict=True):
+        found = trip_in(node, document)
+        if found is None and not damaged(document):
+            continue
+        raise BlockedError(
+            entry_text(found) if found else f"the memory guard stopped the ranks; {FILE} is damaged",
+            node=node,
+            cause="it did so while the group was started",
+            remedy=f"{advice_for(context.desired.spec)}; to launch the same numbers again: "
+            "sparkop apply --after-trip",
+        )
 
 
 def _unchanged(desired: Desired, observed: Observed, trip: Trip) -> bool:
@@ -164,19 +196,29 @@ def _survivors(desired: Desired, observed: Observed) -> list[Operation]:
 
 def entry_of(trip: Trip) -> dict[str, Json]:
     """A trip as the history keeps it."""
-    text = f"the memory guard stopped the ranks at {human_bytes(trip.available)} available"
     return {
         "id": f"{KIND}-{trip.node}-{trip.at:.0f}",
         "event": KIND,
         "node": trip.node,
-        "text": text,
+        "text": entry_text(trip),
         "at": trip.at,
     }
 
 
+def entry_text(trip: Trip) -> str:
+    """In words."""
+    return f"the memory guard stopped the ranks at {human_bytes(trip.available)} available"
+
+
+def _record(document: Document) -> Any:
+    """What the guard wrote last, published or not; None: nothing."""
+    state = document.state or {}
+    return state[DRAFT] if DRAFT in state else state.get(FILE)
+
+
 def trip_in(node: str, document: Document) -> Trip | None:
     """The guard's record on a node; None when there is none that can be read."""
-    record = (document.state or {}).get(FILE)
+    record = _record(document)
     if not isinstance(record, dict):
         return None
     try:
@@ -198,7 +240,7 @@ def trip_in(node: str, document: Document) -> Trip | None:
 
 def story_in(document: Document) -> Story | None:
     """The same record, with everything worth telling; parts that can't be read are left out."""
-    record = (document.state or {}).get(FILE)
+    record = _record(document)
     trip = trip_in("", document)
     if trip is None or not isinstance(record, dict):
         return None

@@ -118,6 +118,34 @@ class TestUnknown:
         assert list(answer["files"]) == [str(good)]
         assert "IsADirectoryError" in answer["errors"][f"files:{tmp_path}"]
 
+    @pytest.mark.parametrize("content", [b"\0" * 4096, b"", b'{"at": 1'])
+    def test_a_draft_of_the_guards_record_is_one_when_it_is_filled(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
+        """It may lie there for seconds after the kill; taken space or a half of a record are none."""
+        (tmp_path / "trip.draft").write_bytes(content)
+        answer = document(sections=["state"], state=str(tmp_path))
+        assert (answer["state"], answer["errors"]) == ({}, {})
+        (tmp_path / "trip.draft").write_bytes(b'{"at": 1}'.ljust(4096) + b"\n")
+        assert document(sections=["state"], state=str(tmp_path))["state"] == {"trip.draft": {"at": 1}}
+
+    def test_a_record_that_is_published_while_the_folder_is_read_is_seen(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is in no list that was taken before, and its draft is gone, or empty again."""
+        (tmp_path / "trip.draft").write_bytes(b'{"at": 1}')
+        real = os.listdir
+
+        def listdir(path: str) -> list[str]:
+            names = real(path)
+            if path == str(tmp_path) and "trip.json" not in names:
+                (tmp_path / "trip.draft").rename(tmp_path / "trip.json")
+            return names
+
+        monkeypatch.setattr(probe.os, "listdir", listdir)
+        answer = document(sections=["state"], state=str(tmp_path))
+        assert (answer["state"], answer["errors"]) == ({"trip.json": {"at": 1}}, {})
+
     def test_a_damaged_state_file(self, tmp_path: Path) -> None:
         (tmp_path / "good.json").write_text("1")
         (tmp_path / "bad.json").write_text("{")

@@ -11,7 +11,7 @@ import pytest
 
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, TimedOutError, UnreachableError
 from sparkop.hosts.base import Host
-from sparkop.hosts.simulated_node import Answer
+from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.incident import KEPT
@@ -290,6 +290,64 @@ def test_a_tripped_guard_blocks_the_same_numbers_until_they_are_confirmed() -> N
     cluster.node("spark-2").exit("test-r1", 137)
     cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
     cluster.apply()
+    assert cluster.plan().converged
+
+
+def kill_by_guard(cluster: Cluster, rank: int, file: str) -> None:
+    """As a guard does it: the record, in its draft or published, then the rank."""
+    node, container = cluster.rank(rank)
+    CHANGES["trip"](node, {"container": container.spec.name, "available": 900_000_000, "floor": 1 << 30})
+    node.files[str(STATE / file)] = node.files.pop(str(STATE / "trip.json"))
+    node.exit(container.spec.name, 137)
+
+
+@pytest.mark.parametrize("agreed", [False, True])
+@pytest.mark.parametrize("file", ["trip.json", "trip.draft"])
+def test_a_trip_while_apply_waits_takes_the_group_down_and_is_explained(file: str, agreed: bool) -> None:
+    """Not only "killed": what the guard saw, what to lower; no rank is left, and none is started again. Who
+    has confirmed the trip before has not confirmed this one."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.STARTED and event.operation and event.operation.resource == "endpoint":
+            kill_by_guard(cluster, 1, file)
+
+    with pytest.raises(BlockedError, match="killed the ranks at") as caught:
+        cluster.apply(emit=emit, confirm_trip=agreed)
+    assert caught.value.node == "spark-2"
+    assert "lower memory.kvCache" in (caught.value.remedy or "")
+    assert not any(cluster.rank(number)[1].running for number in (0, 1))
+    started = list(cluster.started)
+    with pytest.raises(BlockedError, match="killed the ranks at"):
+        cluster.apply()
+    assert cluster.started == started
+
+
+@pytest.mark.parametrize("file", ["trip.json", "trip.draft"])
+def test_no_rank_is_started_after_a_trip_that_came_after_the_plan(file: str) -> None:
+    """Right before each start it is looked again, at the head's for all nodes: the worker that was started
+    first may be gone by then."""
+    cluster = Cluster.make()
+    before = cluster.world.on_start
+
+    def start(node: SimulatedNode, container: SimulatedContainer) -> None:
+        before(node, container)
+        if container.spec.name == "test-r1":
+            kill_by_guard(cluster, 1, file)
+
+    cluster.world.on_start = start
+    with pytest.raises(BlockedError, match="the ranks at"):
+        cluster.apply()
+    assert cluster.started == ["1@spark-2"]
+
+
+def test_a_draft_that_was_confirmed_is_taken_away() -> None:
+    """Else the guard publishes it after the start, and the numbers are refused again."""
+    cluster = serving()
+    kill_by_guard(cluster, 1, "trip.draft")
+    cluster.apply(confirm_trip=True)
+    assert str(STATE / "trip.draft") not in cluster.node("spark-2").files
     assert cluster.plan().converged
 
 

@@ -101,9 +101,9 @@ class TripFile:
 
     def publish(self) -> None:
         """The draft becomes the record. Raises OSError."""
+        self._asked = False
         with self._own:
             self._publish()
-        self._asked = False
 
     @property
     def in_place(self) -> bool:
