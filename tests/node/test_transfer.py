@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+from sparkop.node.transfer import fetch
 from sparkop.node.transfer.sources import Crew
 from tests.node.hub_standin import Faults, Hub, running
 from tests.node.transfer_world import Node, quick_stalls
@@ -124,6 +125,28 @@ def test_a_fault_that_stays_ends_in_a_clear_error(node: Node, hub: Hub, fault: s
     assert status["error"]["kind"] == kind
     assert remedy in status["error"]["remedy"]
     assert not (node.weights / "model.bin").exists()
+
+
+@pytest.mark.parametrize("code", [403, 404, 410])
+def test_a_store_that_refuses_every_new_address_is_not_hammered(node: Node, hub: Hub, code: int) -> None:
+    """A proxy between the node and the store: the hub gives an address each time, and none of them holds."""
+    hub.faults.store_statuses = [(code, None)] * 10**6
+    error = node.run(node.job(hub.job_files("model.bin"), hub, patience=3))["error"]
+    assert error["kind"] == "network"
+    assert f"store refuses each new address that the hub gives: {hub.store}/model.bin" in error["message"]
+    assert error["message"].endswith(f"answered {code}")
+    assert "proxy" in error["remedy"]
+    assert len(hub.log) < 200
+
+
+def test_an_expired_address_is_renewed_at_once(node: Node, hub: Hub) -> None:
+    """And the next one too, when bytes have come in between."""
+    hub.faults.expire_after = 1
+    started = time.monotonic()
+    with mock.patch.object(fetch, "PAUSES", (60.0,)):
+        assert node.run(node.job(hub.job_files("model.bin"), hub, streams=1))["phase"] == "done"
+    assert len(hub.uses) >= 3
+    assert time.monotonic() - started < 60
 
 
 def test_retry_after_is_obeyed(node: Node, hub: Hub) -> None:

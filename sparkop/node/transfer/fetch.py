@@ -190,7 +190,7 @@ class Fetch:
 
     def _stream(self, number: int) -> None:
         desk = _Desk(memoryview(bytearray(CHUNK)), threading.Semaphore(UNCOMMITTED))
-        failures = 0
+        failures, expired = 0, False
         turn = number
         client = Client(self._sources[turn % len(self._sources)].command)
         try:
@@ -201,14 +201,15 @@ class Fetch:
                 which = turn % len(self._sources)
                 try:
                     self._fetch(number, which, client, work, desk)
-                    failures = 0
+                    failures, expired = 0, False
                     continue
-                except ExpiredError:
-                    failures = min(failures, 1)  # the next request asks for a new address
                 except RetryError as again:
-                    self._check_patience(again)
-                    after = again.after if again.after is not None else PAUSES[min(failures, len(PAUSES) - 1)]
-                    self._stop.wait(min(after, LONGEST_PAUSE))
+                    renewing = isinstance(again, ExpiredError) and not expired
+                    expired = isinstance(again, ExpiredError)
+                    if not renewing:  # else the next request asks for a new address, at once
+                        self._check_patience(again)
+                        pause = PAUSES[min(failures, len(PAUSES) - 1)]
+                        self._stop.wait(min(pause if again.after is None else again.after, LONGEST_PAUSE))
                 failures += 1
                 turn += 1
                 client.close()
@@ -227,6 +228,12 @@ class Fetch:
             self._ended_at = None
         silent = time.monotonic() - self._alive_at
         if silent > self._job.patience:
+            if isinstance(again, ExpiredError):
+                raise TransferError(
+                    "network", "the hub's store refuses each new address that the hub gives: %s" % again,
+                    "see whether a proxy or a firewall on the node's way there answers in its place, then "
+                    "start it again: what is here is kept",
+                )  # fmt: skip
             raise TransferError(
                 "network", "no byte came for %d s; last: %s" % (silent, again),
                 "check the network and the source, then start it again: what is here is kept",
