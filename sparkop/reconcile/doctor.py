@@ -299,7 +299,7 @@ def _read_all(
 
 def silent(name: str, error: SparkopError) -> Result:
     """What is told of a node that was not read: its login is unknown, for this reason."""
-    found = unknown(_reason(error), error.remedy or f"ssh {name} true tells more", error=True)
+    found = unknown(_reason(error), error.remedy or f"ssh {name} true  # tells more", error=True)
     return Result(name, LOGIN, State.UNKNOWN, (found,))
 
 

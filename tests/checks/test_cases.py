@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from sparkop.reconcile.doctor import Report, Result
-from sparkop.resources.checks import CHECKS
+from sparkop.resources.checks import CHECKS, refused
 from sparkop.resources.checks.model import Check, State
 from sparkop.views.fabric_map import Port, fabric_map
 from tests.checks.cases import FOLDER, Case, cases
@@ -84,6 +84,18 @@ def test_what_is_wrong_with_a_rail_marks_its_ports_and_no_other(case: Case) -> N
 
 def _names(port: Port) -> tuple[str, str]:
     return port.device, port.interface
+
+
+@pytest.mark.parametrize("name", ["fabric.subnet/one-lost", "fabric.ipv4/without-prefix"])
+def test_a_plan_tells_of_a_rail_that_its_ranks_go_without(name: str) -> None:
+    """Before they run: who never asks doctor would not learn of it. It holds nothing up."""
+    (case,) = (case for case in CASES if case.name == name)
+    look, _ = next(case.looks())
+    told = refused("fabric", look.desired, look.documents)
+    (warning,) = told.warnings
+    assert warning.startswith("spark-2: enp1s0f0np0.address: ")
+    assert "sudo ip addr del" in warning
+    assert not told.blockers
 
 
 def _shell(remedy: str, before: str = "") -> str:

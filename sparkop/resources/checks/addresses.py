@@ -158,6 +158,7 @@ def _unbounded(look: Look) -> Iterator[Finding]:
                 f"{rail.interface}.address",
                 f"in {wanted_network(look, rail)}: a network with its peers in it, and nobody else",
                 bound_address(look, rail),
+                lessens=serves,
                 ports=(rail.interface,),
             )
 
@@ -203,6 +204,7 @@ def _subnet(look: Look) -> Iterator[Finding]:
             f"{rail.address}/{rail.prefix}, where it joins no other node",
             f"in {network}: the ranks go without it, with less bandwidth",
             move_address(look, rail, network),
+            lessens=True,
             ports=(rail.interface,),
         )
     if not look.head:

@@ -46,6 +46,8 @@ class Finding:
     """Reading failed: a plan takes it for unknown. False for what was not read at all (recorded facts)."""
     holds: bool = True
     """A failure holds ``apply`` up where its check belongs to a resource; false: it can serve, but badly."""
+    lessens: bool = False
+    """A warning that a plan tells as well: ranks that start now go without what it speaks of."""
     ports: tuple[str, ...] = ()
     """RDMA devices or interfaces of the node that it speaks of, by name."""
 
@@ -248,8 +250,16 @@ def fail(
     return Finding(State.FAIL, observed, name, desired, remedy, holds=holds, ports=ports)
 
 
-def warn(name: str, observed: str, desired: str, remedy: str, *, ports: tuple[str, ...] = ()) -> Finding:
-    return Finding(State.WARN, observed, name, desired, remedy, ports=ports)
+def warn(
+    name: str,
+    observed: str,
+    desired: str,
+    remedy: str,
+    *,
+    lessens: bool = False,
+    ports: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(State.WARN, observed, name, desired, remedy, lessens=lessens, ports=ports)
 
 
 def or_ok(found: Iterable[Finding], evidence: str) -> Iterator[Finding]:
@@ -309,7 +319,7 @@ def refusals(
             elif found.state is State.FAIL and found.holds:
                 cause = Cause(found.field, found.observed, found.desired)
                 blockers.append(Blocker(node.name, kind, cause, found.remedy))
-            elif found.state is State.FAIL:
+            elif found.state is State.FAIL or found.lessens:
                 warnings.append(f"{node.name}: {told}")
     return Difference(
         blockers=tuple(dict.fromkeys(blockers)),
