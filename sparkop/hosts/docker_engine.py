@@ -143,9 +143,61 @@ class EngineContainers:
         ) as error:
             if ends_silently:
                 return
+            name = self._node.name
             raise UnreachableError(
-                "The node's Docker engine does not answer.", node=self._node.name, cause=str(error)
+                "The node's Docker engine does not answer.",
+                node=name,
+                cause=in_words(error),
+                remedy=f"on {name}: systemctl status docker says whether it runs (sudo systemctl start "
+                "docker starts it); then the same command again",
             ) from error
+
+
+def in_words(error: BaseException) -> str:
+    """Why the engine did not answer: what happened to the connection, not what the libraries on the way made
+    of it. (They wrap each other's errors, and their texts are tuples and addresses of objects.)"""
+    import http.client
+
+    import requests
+    import urllib3
+
+    chain = _chain(error)
+    opening = next((e for e in chain if isinstance(e, urllib3.exceptions.NewConnectionError)), None)
+    if opening is not None:
+        return f"no connection: {_text(opening.__cause__) or 'none to its socket was taken'}"
+    timeouts = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
+    if any(isinstance(e, timeouts) for e in chain):
+        return "it was silent for too long"
+    broken = (
+        ConnectionError,
+        http.client.HTTPException,
+        requests.ConnectionError,
+        requests.exceptions.ChunkedEncodingError,
+        urllib3.exceptions.ProtocolError,
+        EOFError,
+    )
+    if any(isinstance(e, broken) for e in chain):
+        return (
+            "the connection ended in the middle of its answer: Docker was stopped or restarted there, or the "
+            "node went away"
+        )
+    return _text(chain[-1]) or type(chain[-1]).__name__
+
+
+def _text(error: BaseException | None) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error or "")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and all that it was made of, the first cause last."""
+    found: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, BaseException) and each not in found:
+            found.append(each)
+            waiting += [*each.args, getattr(each, "reason", None), each.__cause__, each.__context__]
+    return found
 
 
 def create_body(spec: ContainerSpec) -> dict[str, Any]:

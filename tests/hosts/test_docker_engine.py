@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import http.client
 import inspect
 import re
+import socket
+from collections.abc import Iterator
+from typing import Any
 
+import docker
+import docker.errors
 import paramiko
 import pytest
+import requests
+import urllib3
 
+from sparkop.errors import UnreachableError
 from sparkop.hosts import channels
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
-from sparkop.hosts.docker_engine import create_body
+from sparkop.hosts.docker_engine import EngineContainers, create_body
 from sparkop.hosts.streams import lines_of
 
 
@@ -81,6 +90,116 @@ def test_what_is_not_set_is_left_to_docker() -> None:
     assert "Entrypoint" not in body  # the image's own
     assert body["Cmd"] is None
     assert body["HostConfig"] == {"NetworkMode": "host", "RestartPolicy": {"Name": "no"}}
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+CUT = urllib3.exceptions.ProtocolError(
+    "Connection broken: IncompleteRead(0 bytes read)", http.client.IncompleteRead(b"")
+)
+
+
+def nobody(cause: OSError | None = None) -> BaseException:
+    text = "[Errno 111] Connection refused"
+    return raised(urllib3.exceptions.NewConnectionError(None, text), cause)  # type: ignore[arg-type]
+
+
+POOL = urllib3.HTTPConnectionPool("localhost")
+NEVER = urllib3.exceptions.ReadTimeoutError(POOL, "/build", "Read timed out. (read timeout=60)")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (CUT, "ended in the middle"),
+        (requests.exceptions.ChunkedEncodingError(CUT), "ended in the middle"),
+        (
+            requests.ConnectionError(("Connection aborted.", ConnectionResetError(104, "reset"))),
+            "ended in the",
+        ),
+        (
+            requests.ConnectionError(urllib3.exceptions.MaxRetryError(POOL, "/build", nobody())),
+            "no connection",
+        ),  # type: ignore[arg-type]
+        (nobody(ConnectionRefusedError(111, "Connection refused")), "no connection: Connection refused"),
+        (nobody(ConnectionError("The node does not answer. no route")), "no connection: The node does not"),
+        (requests.ReadTimeout(NEVER), "silent for too long"),
+        (TimeoutError("timed out"), "silent for too long"),
+        (
+            raised(docker.errors.DockerException(f"Error while fetching server API version: {CUT}"), CUT),
+            "ended in the middle",
+        ),
+        (OSError(113, "No route to host"), "No route to host"),
+        (docker.errors.DockerException("it is too old"), "it is too old"),
+    ],
+)
+def test_what_the_libraries_raise_is_told_in_words(error: BaseException, words: str) -> None:
+    """Whatever wraps whatever: a person reads what happened, and what to do."""
+
+    class Away:
+        name = "spark-1"
+
+        def act(self, *_: object, **__: object) -> dict[str, object]:
+            return {}
+
+        def dial_docker(self, timeout: float) -> Any:
+            raise error
+
+    containers = EngineContainers(Away())
+    containers._client = Raises(error)  # type: ignore[assignment]
+    with pytest.raises(UnreachableError) as caught:
+        list(containers.build(b"", "t", arguments={}, labels={}, fence=None))  # type: ignore[arg-type]
+    cause = caught.value.cause or ""
+    assert words in cause
+    assert not re.search(r"[('\[]|\bErrno|[a-z]Error\b|IncompleteRead|0x", cause)
+    assert "systemctl" in (caught.value.remedy or "")
+    assert "spark-1" in (caught.value.remedy or "")
+
+
+class Raises:
+    """The SDK's client, whose build ends like that."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def build(self, **_: object) -> Iterator[Any]:
+        yield {"stream": "Step 1/2"}
+        raise self._error
+
+
+def test_an_engine_that_is_killed_in_the_middle_of_a_build_is_told_in_words() -> None:
+    """The real client on a real socket that ends in the middle of an answer."""
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    version = '{"ApiVersion": "1.44"}'
+    answers = [
+        f"{head}Content-Length: {len(version)}\r\nConnection: close\r\n\r\n{version}",
+        f'{head}Transfer-Encoding: chunked\r\n\r\n15\r\n{{"stream": "Step 1"}}\r\n\r\n',
+    ]
+
+    class Killed:
+        name = "spark-1"
+
+        def act(self, *_: object, **__: object) -> dict[str, object]:
+            return {}
+
+        def dial_docker(self, timeout: float) -> Any:
+            ours, theirs = socket.socketpair()
+            theirs.sendall(answers.pop(0).encode())
+            theirs.shutdown(socket.SHUT_WR)
+            ends.append(theirs)
+            return ours
+
+    ends: list[socket.socket] = []
+    building = EngineContainers(Killed()).build(b"", "t", arguments={}, labels={}, fence=None)  # type: ignore[arg-type]
+    with pytest.raises(UnreachableError) as caught:
+        list(building)
+    for end in ends:
+        end.close()
+    assert not answers
+    assert "ended in the middle of its answer" in (caught.value.cause or "")
 
 
 @pytest.mark.parametrize(
