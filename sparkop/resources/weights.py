@@ -20,7 +20,13 @@ from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
-from sparkop.resources.weights_files import Checkpoint, probe_file, shown_directory, wanted_files
+from sparkop.resources.weights_files import (
+    Checkpoint,
+    downloader,
+    probe_file,
+    shown_directory,
+    wanted_files,
+)
 from sparkop.resources.weights_job import run_job
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -59,7 +65,7 @@ class WeightFiles:
         if not isinstance(outside, Checkpoint) or outside.revision is None:
             return {}
         directory = shown_directory(spec, node, outside.revision)
-        files = [probe_file(file) for file in outside.files]
+        files = [probe_file(file) for file in outside.on(node.name, spec).files]
         return {"weights": {"directory": directory, "files": files}, "disk": [directory]}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
@@ -142,7 +148,7 @@ class _Plan:
             return
         if source in incomplete:
             self._add(Action.DOWNLOAD, source)
-        fetched = source in incomplete and bytes_to_come(self._checkpoint.files, self._found[source]) > 0
+        fetched = source in incomplete and bytes_to_come(self._of(source).files, self._found[source]) > 0
         previous = source
         for name in incomplete:
             if name != source:
@@ -154,10 +160,11 @@ class _Plan:
 
     def _source(self) -> str | None:
         """A node that has everything, else the one that downloads; None when that was not read."""
-        downloader = self._desired.spec.weights.download_on or self._desired.head
+        first = downloader(self._desired.spec)
         complete = [name for name, weights in self._found.items() if weights.complete]
-        if downloader in complete or not complete:
-            return downloader if downloader in self._found else None
+        alone = self._desired.spec.weights.distribution == "copy" and self._checkpoint.kept_parts
+        if first in complete or not complete or alone:  # nobody else has the parts
+            return first if first in self._found else None
         return complete[0]
 
     def _copy(self, name: str, source: str) -> None:
@@ -183,8 +190,9 @@ class _Plan:
         shared: str = "",
     ) -> None:
         node, weights = self._desired.nodes[name], self._found[name]
-        needed = bytes_to_come(self._checkpoint.files, weights)
-        cause = Cause(KIND, _state_of(weights, len(self._checkpoint.files)), self._wanted())
+        checkpoint = self._of(name)
+        needed = bytes_to_come(checkpoint.files, weights)
+        cause = Cause(KIND, _state_of(weights, len(checkpoint.files)), _wanted(checkpoint))
         document = self._observed.documents[name]
         full = self._no_room(node, document, needed)
         if full is None and action is Action.DOWNLOAD:
@@ -205,17 +213,15 @@ class _Plan:
             )
         )
 
-    def _wanted(self) -> str:
-        checkpoint = self._checkpoint
-        commit = (checkpoint.revision or "")[:12]
-        return f"{len(checkpoint.files)} files, {human_bytes(checkpoint.size)}, of {commit}, verified"
+    def _of(self, name: str) -> Checkpoint:
+        return self._checkpoint.on(name, self._desired.spec)
 
     def _no_room(self, node: DesiredNode, document: Document, needed: int) -> Blocker | None:
         disk = self._disk(node, document)
         if disk is None or not needed:
             return None  # the node looks again before it starts
         needed -= _in_staging(document)
-        inodes = 3 * len(self._checkpoint.files)
+        inodes = 3 * len(self._of(node.name).files)
         if needed <= disk.free and not 0 < disk.inodes_free < inodes:
             return None
         short = f"{human_bytes(disk.free)} free" if needed > disk.free else f"{disk.inodes_free} inodes free"
@@ -246,6 +252,11 @@ class _Plan:
         spec = self._desired.spec
         place = shown_directory(spec, spec.nodes[node.index], self._checkpoint.revision or "")
         return (document.disk or {}).get(place)
+
+
+def _wanted(checkpoint: Checkpoint) -> str:
+    commit = (checkpoint.revision or "")[:12]
+    return f"{len(checkpoint.files)} files, {human_bytes(checkpoint.size)}, of {commit}, verified"
 
 
 def bytes_to_come(files: tuple[File, ...], weights: Weights) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -39,9 +39,26 @@ class Checkpoint:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
+    @property
+    def kept_parts(self) -> frozenset[str]:
+        """Parts that are wanted beside the files that are put together from them."""
+        pieces = {piece.path for file in self.files for piece in file.parts}
+        return frozenset(file.path for file in self.files if file.path in pieces)
+
+    def on(self, name: str, spec: ClusterSpec) -> Checkpoint:
+        """What one node is to have: kept parts stay where they were downloaded, a copy leaves them out."""
+        if spec.weights.distribution != "copy" or name == downloader(spec):
+            return self
+        return replace(self, files=tuple(file for file in self.files if file.path not in self.kept_parts))
+
+
+def downloader(spec: ClusterSpec) -> str:
+    """The node that gets the checkpoint from the hub, for all."""
+    return spec.weights.download_on or spec.head.name
+
 
 def wanted_files(repository: Repository, weights: WeightsSpec) -> tuple[File, ...]:
-    """The files to have on every node, by path. Raises BlockedError.
+    """The files to have, by path; see `Checkpoint.on` for those of one node. Raises BlockedError.
 
     ``X.partNN`` files stand for X, which is rebuilt from them; with ``keep_parts`` they are wanted too.
     """

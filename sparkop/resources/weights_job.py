@@ -53,7 +53,7 @@ def _job(operation: Operation, context: Context) -> dict[str, Any]:
     return {
         "kind": "verify" if operation.action is Action.RECORD else "fetch",
         **job_place(spec, node, checkpoint.repository),
-        "files": [job_file(file) for file in checkpoint.files],
+        "files": [job_file(file) for file in checkpoint.on(operation.node, spec).files],
         "search": search_places(spec, node),
         "keep_parts": spec.weights.keep_parts,
         "deep": bool(operation.parameters.get("deep", False)),
@@ -92,9 +92,10 @@ def release_pages(context: Context, node: str) -> None:
 def _share(source: str, context: Context) -> dict[str, Any]:
     checkpoint = _checkpoint(context)
     assert checkpoint.repository is not None
+    spec = context.desired.spec
     return {
-        **job_place(context.desired.spec, node_spec(context, source), checkpoint.repository),
-        "files": [job_file(file) for file in checkpoint.files],
+        **job_place(spec, node_spec(context, source), checkpoint.repository),
+        "files": [job_file(file) for file in checkpoint.on(source, spec).files],
     }
 
 

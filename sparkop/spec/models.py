@@ -57,7 +57,8 @@ class WeightsSpec(SpecModel):
     )
     keep_parts: bool = Field(
         default=False,
-        description="Keep the .partNN files of a shard after it was put together and verified.",
+        description="Keep the .partNN files of a shard after it was put together and verified, on the "
+        "node that downloads; a copy to the others leaves them out.",
         json_schema_extra=about(recipe="A: KEEP_PARTS"),
     )
     distribution: Literal["copy", "direct", "shared"] = Field(

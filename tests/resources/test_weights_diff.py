@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from sparkop.engines.base import FabricFacts, NodeFacts
 from sparkop.errors import BlockedError
 from sparkop.hosts.document import parse_document
+from sparkop.resources import weights_job
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.weights import KIND, WeightFiles
 from sparkop.resources.weights_files import Checkpoint, probe_file, wanted_files
 from sparkop.spec.models import ClusterSpec, WeightsSpec
@@ -42,6 +45,20 @@ FLAWS = {"b": "5 bytes, not 9"}
 WRONG = {"verified": 1, "verified_bytes": GIB, "bytes": GIB + 5, "wrong": ["b"], "flaws": FLAWS}
 
 
+def spec_of(names: Iterable[str], **weights: Any) -> ClusterSpec:
+    return ClusterSpec.model_validate(
+        {
+            "apiVersion": "sparkop/v1",
+            "name": "test",
+            "nodes": [{"name": name, "ssh": f"user@{name}"} for name in names],
+            "weights": {"repository": "org/name", "path": "/w", **weights},
+            "image": {"reference": "x/y:z"},
+            "engine": {"kind": "vllm"},
+            "api": {"servedNames": ["m"]},
+        }
+    )
+
+
 def compare(
     states: Mapping[str, Mapping[str, Any] | str | None],
     *,
@@ -52,17 +69,7 @@ def compare(
     **weights: Any,
 ) -> Difference:
     """The difference of nodes with these states; a text is an error of the section, None an unread node."""
-    spec = ClusterSpec.model_validate(
-        {
-            "apiVersion": "sparkop/v1",
-            "name": "test",
-            "nodes": [{"name": name, "ssh": f"user@{name}"} for name in states],
-            "weights": {"repository": "org/name", "path": "/w", **weights},
-            "image": {"reference": "x/y:z"},
-            "engine": {"kind": "vllm"},
-            "api": {"servedNames": ["m"]},
-        }
-    )
+    spec = spec_of(states, **weights)
     nodes, documents = {}, {}
     for index, (name, state) in enumerate(states.items()):
         if state is None:
@@ -223,6 +230,63 @@ def test_parts_stand_for_their_shard_in_order_of_their_numbers() -> None:
     assert shard.size == sum(range(1, 12))
     assert set(probe_file(shard)) == {"path", "size", "pieces", "parts"}
     assert len(select(*files, keepParts=True)) == 13
+
+
+PARTS = (remote("c.json"), remote("m.safetensors.part00"), remote("m.safetensors.part01"))
+KEPT = {"verified": 4, "verified_bytes": 5 * GIB, "bytes": 5 * GIB}
+COPIED = {"verified": 2, "verified_bytes": 3 * GIB, "bytes": 3 * GIB}
+NO_SHARD = {"verified": 1, "verified_bytes": GIB, "bytes": GIB, "missing": ["m.safetensors"]}
+
+
+def with_parts(states: Mapping[str, Any], **weights: Any) -> tuple[Difference, Checkpoint]:
+    chosen = WeightsSpec.model_validate({"repository": "org/name", "path": "/w", "keepParts": True})
+    checkpoint = Checkpoint(repository(*PARTS), wanted_files(repository(*PARTS), chosen))
+    return compare(states, checkpoint=checkpoint, keepParts=True, **weights), checkpoint
+
+
+@pytest.mark.parametrize(
+    ("states", "weights", "plan"),
+    [
+        ((KEPT, COPIED), {}, []),
+        ((KEPT, NO_SHARD), {}, ["copy n2 from n1"]),
+        ((NO_SHARD, COPIED), {}, ["download n1"]),
+        ((COPIED, NO_SHARD), {"downloadOn": "n2"}, ["download n2"]),
+    ],
+)
+def test_parts_that_are_kept_stay_where_they_were_downloaded(
+    states: tuple[Any, ...], weights: dict[str, Any], plan: list[str]
+) -> None:
+    """They are 197 GB of recipe A, whose own copy skips them; nobody else can give them to the downloader."""
+    found, _ = with_parts({f"n{i}": state for i, state in enumerate(states, 1)}, **weights)
+    assert (lines(found), found.blockers) == (plan, ())
+
+
+def test_a_copy_is_asked_and_told_without_the_parts() -> None:
+    found, _ = with_parts({"n1": KEPT, "n2": NO_SHARD})
+    (copy,) = found.operations
+    assert copy.cause.observed == "1 of 2 files verified; missing m.safetensors"
+    assert copy.cause.desired.startswith("2 files, 3.0 GiB")
+    assert copy.cost.bytes == 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("change", "keepers"),
+    [({}, {"n1"}), ({"downloadOn": "n2"}, {"n2"}), ({"distribution": "direct"}, {"n1", "n2"})],
+)
+def test_only_a_node_that_downloads_is_looked_at_and_told_to_have_parts(
+    change: dict[str, Any], keepers: set[str]
+) -> None:
+    _, checkpoint = with_parts({"n1": KEPT, "n2": COPIED})
+    spec = spec_of({"n1": ALL, "n2": ALL}, keepParts=True, **change)
+    nodes = {
+        node.name: DesiredNode(node.name, i, "/h", "/s", "/w", None) for i, node in enumerate(spec.nodes)
+    }
+    context: Any = SimpleNamespace(desired=Desired(spec, None, nodes, outside={KIND: checkpoint}))  # type: ignore[arg-type]
+    for node in spec.nodes:
+        operation = Operation(Action.COPY, node.name, KIND, Cause("", "", ""))
+        asked: Any = WeightFiles().request(spec, node, checkpoint)["weights"]
+        for files in (asked["files"], weights_job._job(operation, context)["files"]):
+            assert len(files) == (4 if node.name in keepers else 2)
 
 
 def test_a_missing_part_is_told() -> None:
