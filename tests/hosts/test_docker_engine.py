@@ -102,7 +102,7 @@ CUT = urllib3.exceptions.ProtocolError(
 )
 
 
-def nobody(cause: OSError | None = None) -> BaseException:
+def nobody(cause: OSError | None = None) -> Any:
     text = "[Errno 111] Connection refused"
     return raised(urllib3.exceptions.NewConnectionError(None, text), cause)  # type: ignore[arg-type]
 
@@ -123,7 +123,7 @@ NEVER = urllib3.exceptions.ReadTimeoutError(POOL, "/build", "Read timed out. (re
         (
             requests.ConnectionError(urllib3.exceptions.MaxRetryError(POOL, "/build", nobody())),
             "no connection",
-        ),  # type: ignore[arg-type]
+        ),
         (nobody(ConnectionRefusedError(111, "Connection refused")), "no connection: Connection refused"),
         (nobody(ConnectionError("The node does not answer. no route")), "no connection: The node does not"),
         (requests.ReadTimeout(NEVER), "silent for too long"),
