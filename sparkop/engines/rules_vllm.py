@@ -56,6 +56,39 @@ def _graph_list(engine: VllmEngine) -> Iterator[Breach]:
             )
 
 
+def _graph_sizes(engine: VllmEngine) -> Iterator[Breach]:
+    """vLLM drops what is over a step's tokens, and then ends: the largest is not the one it was told."""
+    sizes, most = (engine.graphs.sizes if engine.graphs else None), engine.max_batched_tokens
+    if sizes is None:
+        return
+    path = ("engine", "graphs", "sizes")
+    for size in sizes:
+        if size < 1:
+            yield Breach(path, f"a graph for {size} tokens")
+        elif most is not None and size > most:
+            yield Breach(path, f"a graph for {size} tokens, of {most} a step (maxBatchedTokens)")
+
+
+def _graph_unused(engine: VllmEngine) -> Iterator[Breach]:
+    if engine.graphs and engine.graphs.sizes and engine.max_sequences:
+        most = derived.step_tokens(engine) * engine.max_sequences
+        over = [size for size in engine.graphs.sizes if size > most]
+        if over:
+            yield Breach(
+                ("engine", "graphs", "sizes"),
+                f"graphs for {', '.join(map(str, over))} tokens, where all sequences have {most} a step",
+            )
+
+
+def _optimization(engine: VllmEngine) -> Iterator[Breach]:
+    if engine.graphs is None and not engine.eager:
+        return
+    field = "engine.eager" if engine.eager else "engine.graphs"
+    for name, words in (("extraArgs", engine.extra_args), ("headExtraArgs", engine.head_extra_args)):
+        if given_of(["--optimization-level"], words, ALIASES):
+            yield Breach(("engine", name), f"{name} has --optimization-level (-O) beside {field}")
+
+
 def _batch(engine: VllmEngine) -> Iterator[Breach]:
     batch, sequences = engine.max_batched_tokens, engine.max_sequences
     if batch is not None and sequences is not None and batch < sequences:
@@ -132,6 +165,32 @@ RULES = (
         "take it out: it follows from nodes and engine.rendezvousPort",
         _vllm(_group),
         overridable=False,
+    ),
+    Rule(
+        "vllm.graph-sizes",
+        "vLLM",
+        "vLLM captures graphs for 1 token up to those of one step, and ends over any other list",
+        "vLLM 0.33 config/vllm.py",
+        "leave engine.graphs.sizes out: it follows from maxSequences and draftTokens",
+        _vllm(_graph_sizes),
+    ),
+    Rule(
+        "vllm.graph-unused",
+        "vLLM",
+        "steps of decoding are never that large, and each graph takes memory and time at every start",
+        "recipe A",
+        "leave engine.graphs.sizes out: it follows from maxSequences and draftTokens",
+        _vllm(_graph_unused),
+        Severity.WARNING,
+    ),
+    Rule(
+        "vllm.optimization-level",
+        "vLLM",
+        "both choose how steps are compiled and captured, and which part of each counts is not plain to see",
+        "vLLM 0.33 argparse_utils.py",
+        "take it out, and say it with engine.graphs or engine.eager",
+        _vllm(_optimization),
+        Severity.WARNING,
     ),
     Rule(
         "vllm.graph-list",

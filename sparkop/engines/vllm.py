@@ -23,6 +23,7 @@ ALIASES = {
     "-cc": "--compilation-config",
     "-ac": "--attention-config",
     "-sc": "--speculative-config",
+    "-O": "--optimization-level",
 }
 """Short spellings (vLLM 0.33)."""
 

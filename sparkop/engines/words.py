@@ -74,14 +74,16 @@ def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def flags_in(arguments: Iterable[str], aliases: Mapping[str, str]) -> list[str]:
     """The flags among ``arguments``, in one spelling: ``--a_b=1`` is ``--a-b``, ``--no-x`` is ``--x``,
-    ``--config.key`` is ``--config``, an alias is what it stands for."""
+    ``--config.key`` is ``--config``, an alias is what it stands for, ``-n2`` is ``-n``."""
     found = []
     for word in arguments:
         if not word.startswith("-") or len(word) < 2 or word[1].isdigit() or word[1] == ".":
             continue
-        name = FLAG_END.split(word, maxsplit=1)[0]
+        name = FLAG_END.split(word, maxsplit=1)[0].split(".", 1)[0]
         if name.startswith("--"):
-            name = name.split(".", 1)[0].replace("_", "-")
+            name = name.replace("_", "-")
+        elif name not in aliases and name[:2] in aliases:
+            name = name[:2]  # a short flag and its value in one word: -O3
         if name.startswith("--no-"):
             name = "--" + name[len("--no-") :]
         found.append(aliases.get(name, name))

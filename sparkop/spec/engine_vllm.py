@@ -29,8 +29,8 @@ class VllmGraphs(SpecModel):
     sizes: tuple[int, ...] | None = setting(
         None,
         "Batch sizes in tokens.",
-        otherwise="1 to one sequence's tokens a step (draft tokens + 1), then every 4 up to those of all "
-        "sequences, and that",
+        otherwise="1 to one sequence's tokens a step (draft tokens + 1), from there every 4 up to those of "
+        "all sequences, and that: with 4 drafts and 3 sequences 1 to 5, 9, 13, 15",
         flag="--compilation-config cudagraph_capture_sizes, --max-cudagraph-capture-size",
         recipe="A: CAPS",
         min_length=1,

@@ -214,6 +214,23 @@ def test_a_flag_given_twice_names_the_field_that_wins(field: str, words: list[st
     assert warning.endswith(f"is given twice: {told}")
 
 
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["-cc.cudagraph_mode=NONE"], "--compilation-config"),
+        (["-cc", "{}"], "--compilation-config"),
+        (["--compilation-config.mode", "3"], "--compilation-config"),
+        (["-sc.num_speculative_tokens", "5"], "--speculative-config"),
+        (["-sc.x=5"], "--speculative-config"),
+        (["-tp=4"], "--tensor-parallel-size"),
+    ],
+)
+def test_a_short_or_dotted_flag_that_a_field_gives_too_is_reported(words: list[str], flag: str) -> None:
+    cluster = spec(RECIPE_A, {"engine.extraArgs": words})
+    (warning,) = render(cluster, facts_of(cluster)).warnings
+    assert warning.startswith(f"{flag} is given twice")
+
+
 def test_worker_paths_may_differ() -> None:
     """WORKER_MODEL_DIR of the recipe, and the same for state and cache."""
     cluster = spec(RECIPE_A)

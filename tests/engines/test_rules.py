@@ -84,6 +84,10 @@ REFUSED_A: list[tuple[str, dict[str, Any], str]] = [
         "--node-rank, which follows from nodes",
     ),
     ("vllm.group-by-argument", {"engine.extraArgs": ["--master-port=1"]}, "engine.rendezvousPort"),
+    ("vllm.group-by-argument", {"engine.extraArgs": ["-n2"]}, "--nnodes"),
+    ("vllm.graph-sizes", {"engine.graphs.sizes": [0, 16]}, "a graph for 0 tokens"),
+    ("vllm.graph-sizes", {"engine.graphs.sizes": [-1, 16]}, "a graph for -1 tokens"),
+    ("vllm.graph-sizes", {"engine.graphs.sizes": [16, 2049]}, "2049 tokens, of 2048 a step"),
     ("vllm.adaptive-method", {"engine.speculative.method": "mtp"}, "mtp"),
     ("vllm.adaptive-graphs", {"engine.graphs.mode": "PIECEWISE"}, "PIECEWISE"),
     ("vllm.context", {"engine.context": 1048577}, "1,048,577"),
@@ -161,6 +165,27 @@ def test_container_that_the_ranks_can_not_work_in(rule: str, changes: dict[str, 
     assert (finding.rule.id, finding.rule.severity) == (rule, Severity.WARNING)
     assert words in finding.observed
     assert not [each for each in check(spec(RECIPE_A, changes, nodes=1)) if each.rule.id == rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "words"),
+    [
+        ("vllm.graph-list", {"engine.graphs.sizes": [1, 8]}, "8 of 16 tokens"),
+        ("vllm.graph-unused", {"engine.graphs.sizes": [16, 24, 2048]}, "24, 2048 tokens"),
+        ("vllm.optimization-level", {"engine.extraArgs": ["-O3"]}, "extraArgs has --optimization-level (-O)"),
+        ("vllm.optimization-level", {"engine.headExtraArgs": ["-O", "0"]}, "beside engine.graphs"),
+        ("vllm.optimization-level", {"engine.extraArgs": ["--optimization-level=2"]}, "beside engine.graphs"),
+    ],
+)
+def test_graphs_that_are_slow_or_set_twice_are_told(rule: str, changes: dict[str, Any], words: str) -> None:
+    (finding,) = check(spec(RECIPE_A, changes))
+    assert (finding.rule.id, finding.rule.severity) == (rule, Severity.WARNING)
+    assert words in finding.observed
+
+
+def test_the_graphs_of_the_recipe_and_a_level_without_graphs_are_no_matter() -> None:
+    assert check(spec(RECIPE_A, {"engine.graphs.sizes": [1, 2, 4, 16]})) == []
+    assert check(spec(RECIPE_A, {"engine.graphs": None, "engine.extraArgs": ["-O3"]})) == []
 
 
 def test_cpus_that_a_node_has_not_are_refused_once_it_was_read() -> None:
