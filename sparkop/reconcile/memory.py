@@ -12,9 +12,10 @@ from sparkop.engines.paths import state_directory
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.node.memguard.guard import Floors
 from sparkop.resources.compare import human_seconds, whole
 from sparkop.resources.labels import ROLE_GUARD, ours
-from sparkop.resources.memguard import SILENT, heartbeat, silence
+from sparkop.resources.memguard import SILENT, floors_of, heartbeat, silence, under
 from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -30,7 +31,7 @@ class ContainerMemory:
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """One node. Bytes; None: not known."""
+    """One node. Bytes; None: not known. The floors are those of the guard that runs, else the spec's."""
 
     node: str
     soft_floor: int
@@ -58,8 +59,7 @@ class NodeMemory:
     @property
     def under(self) -> str:
         """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty."""
-        floors = (("hard", self.hard_floor), ("action", self.action_floor), ("soft", self.soft_floor))
-        return next((n for n, f in floors if self.available is not None and self.available < f), "")
+        return under(self.available, Floors(self.action_floor, self.hard_floor, self.soft_floor))
 
 
 LATE = 3.0
@@ -129,8 +129,12 @@ def memory_of(spec: ClusterSpec, node: str, document: Document) -> NodeMemory:
     state = _guard(spec, document)
     live = heartbeat(document) if state == "guarding" else {}
     samples = live.get("samples")
+    floors = floors_of(spec, document)
     return replace(
         blank,
+        soft_floor=floors.soft,
+        action_floor=floors.action,
+        hard_floor=floors.hard,
         total=memory.total if memory else None,
         available=memory.available if memory else None,
         free=memory.free if memory else None,

@@ -23,6 +23,7 @@ from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_for, story_in
@@ -60,7 +61,8 @@ class RankStatus:
 
 @dataclass(frozen=True)
 class GuardStatus:
-    """The memory guard of a node. ``floor`` and ``trip_available`` in bytes."""
+    """The memory guard of a node. ``floor`` (of the guard that runs, else the spec's) and ``trip_available``
+    in bytes."""
 
     state: str
     floor: int | None = None
@@ -90,6 +92,8 @@ class NodeStatus:
     guard: GuardStatus | None = None
     memory_total: int | None = None
     memory_available: int | None = None
+    memory_under: str = ""
+    """The lowest of the guard's floors that it is under: hard, action, soft or empty."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,11 @@ class Status:
     """The API has no key and listens to more than its own machine (row B16)."""
     notes: tuple[str, ...] = ()
     """What looks like a fault in the logs, and is none."""
+
+    @property
+    def tripped(self) -> bool:
+        """A memory guard has killed ranks, and nobody has confirmed that or changed the numbers."""
+        return any(node.guard is not None and node.guard.tripped_at is not None for node in self.nodes)
 
 
 def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
@@ -222,14 +231,16 @@ def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStat
     if document is None:
         return NodeStatus(name, "unknown", reading.observed.unknown[name].reason)
     found = tuple(_resource(kind, name, plan) for kind in kinds)
+    guard, available = _guard(name, document, reading), document.memory.available if document.memory else None
     states = {each.state for each in found}
     return NodeStatus(
         node=name,
         state="unknown" if "unknown" in states else "differs" if "differs" in states else "ok",
         resources=found,
-        guard=_guard(name, document, reading),
+        guard=guard,
         memory_total=document.memory.total if document.memory else None,
-        memory_available=document.memory.available if document.memory else None,
+        memory_available=available,
+        memory_under=under(available, floors_of(reading.desired.spec, document)) if guard else "",
     )
 
 
@@ -267,7 +278,7 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
         state = state_text(guard) + (f" (unit, {guard.kept})" if isinstance(guard, Unit) else "")
     return GuardStatus(
         state=state,
-        floor=int(reading.desired.spec.memory.guard.action_floor),
+        floor=floors_of(reading.desired.spec, document).action,
         tripped_at=trip.at if trip else None,
         trip_available=trip.available if trip else None,
         advice=advice_for(reading.desired.spec) if trip else "",

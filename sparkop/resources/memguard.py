@@ -11,10 +11,11 @@ from typing import Any
 from sparkop.hosts.base import Host, Json
 from sparkop.hosts.document import Container, Document, Unit
 from sparkop.hosts.obstacle import Obstacle, obstacle
+from sparkop.node.memguard.guard import Floors
 from sparkop.resources import memory_gate, trip
 from sparkop.resources.acts import ensure_directory
 from sparkop.resources.base import Clock, Context, Difference
-from sparkop.resources.compare import human_seconds, unread
+from sparkop.resources.compare import human_seconds, unread, whole
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
 from sparkop.resources.guard import guard_name, guard_names, program_in, unit_name, without_program
@@ -227,6 +228,23 @@ def heartbeat(document: Document) -> Mapping[str, Any]:
     """What the guard last wrote about itself; empty when there is none."""
     beat = (document.state or {}).get(HEARTBEAT)
     return beat if isinstance(beat, dict) else {}
+
+
+def floors_of(spec: ClusterSpec, document: Document) -> Floors:
+    """Of the guard that runs, by its own words: the spec may have others now. Without one: the spec's."""
+    wanted, told = spec.memory.guard, heartbeat(document).get("floors")
+    own = Floors(int(wanted.action_floor), int(wanted.hard_floor), int(wanted.soft_floor))
+    guards = (guard for guard, _ in ours(document, spec.name, ROLE_GUARD) if guard.running)
+    if not isinstance(told, dict) or not any(silence(guard, document) <= SILENT for guard in guards):
+        return own
+    figures = {name: whole(told.get(name)) for name in Floors._fields}
+    return own._replace(**{name: figure for name, figure in figures.items() if figure is not None})
+
+
+def under(available: int | None, floors: Floors) -> str:
+    """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty."""
+    ordered = (("hard", floors.hard), ("action", floors.action), ("soft", floors.soft))
+    return next((n for n, floor in ordered if available is not None and available < floor), "")
 
 
 def silence(guard: Container, document: Document) -> float:

@@ -16,6 +16,7 @@ from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status
 from sparkop.reconcile.stop import Stopped
 from sparkop.resources.compare import counted, human_bytes, precise_seconds
 from sparkop.resources.trip import Story
+from sparkop.serving.canary import Serving
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
 from sparkop.views.quantities import moment, sparkline
@@ -76,6 +77,8 @@ def watch_lines(status: Status) -> list[Text]:
 
 def _headline(status: Status) -> Text:
     word = "stopped" if status.state == "stopped" else status.endpoint
+    if status.tripped and word == Serving.NOT_ASKED:
+        word = "tripped"  # why nothing serves
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
@@ -171,6 +174,10 @@ def _complaints(node: NodeStatus) -> list[Text]:
     lines = []
     if node.reason:
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.reason, "red")))
+    if node.memory_under:
+        told = f"memory available is under the {node.memory_under} floor"
+        style = "yellow" if node.memory_under == "soft" else "red"
+        lines.append(Text.assemble((f"{node.node}: ", "bold"), (told, style)))
     for resource in node.resources:
         if resource.state != "ok":
             lines.append(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.memory import memory_of
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.status import Status, status_of
 from sparkop.reconcile.stop import plan_stop
@@ -67,6 +70,33 @@ def test_what_differs_is_told_where_it_differs() -> None:
     rank = found.ranks[1]
     assert (rank.state, rank.oom_killed) == ("exited (137, out of memory)", True)
     assert found.endpoint == "not asked"
+
+
+def test_the_floors_are_those_of_the_guard_that_runs() -> None:
+    """It may run with others than the spec has now; a guard that is gone has said nothing."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    floors = {"action": 3 * GIB, "hard": 2 * GIB, "soft": 200 * GIB}
+    beat = {"at": cluster.clock.now, "up": 1000.0, "floors": floors}
+    node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
+
+    def told() -> tuple[int | None, str, int]:
+        reading = cluster.observe()
+        found = status(cluster).nodes[1]
+        assert found.guard is not None
+        memory = memory_of(cluster.spec, "spark-2", reading.observed.documents["spark-2"])
+        assert (memory.under, memory.action_floor) == (found.memory_under, found.guard.floor)
+        return found.guard.floor, found.memory_under, memory.hard_floor
+
+    assert told() == (3 * GIB, "soft", 2 * GIB)
+    for damaged in ({"action": "x"}, [], None):
+        beat["floors"] = damaged
+        node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
+        assert told() == (GIB, "", GIB // 2)
+    beat["floors"] = floors
+    node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
+    del node.containers["test-memguard"]
+    assert told() == (GIB, "", GIB // 2)
 
 
 def test_an_unknown_node_is_no_empty_node() -> None:

@@ -12,6 +12,7 @@ from sparkop.resources.observed import GaveUp, Restart
 from sparkop.serving.canary import EndpointState, Serving
 from sparkop.views.status import show_status
 from tests.reconcile.simulation import IMAGE, Cluster, spec_of
+from tests.reconcile.worlds import CHANGES
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> str:
@@ -62,6 +63,32 @@ def test_it_is_said_whether_a_watch_runs_and_why_one_gave_up(capsys: pytest.Capt
     assert "did not last; when it is mended: sparkop apply" in text
     assert "group 2: rank/1 state: exited (1) -> running" in text
     assert "it ended with: rank 1 exited (1) before it served: /dev/shm is too small" in text
+
+
+def test_after_a_trip_the_headline_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not "not asked": nothing serves, and this is why."""
+    cluster = Cluster.make()
+    cluster.apply()
+    CHANGES["trip"](cluster.node("spark-2"), {"available": 900_000_000, "floor": 1 << 30})
+    for number, name in enumerate(("spark-1", "spark-2")):
+        cluster.node(name).exit(f"test-r{number}", 137)
+    assert shown(cluster, capsys).splitlines()[0].split() == ["test", "tripped"]
+
+
+@pytest.mark.parametrize(
+    ("free", "told"), [(20, ""), (9, "under the soft floor"), (0.8, "under the action floor")]
+)
+def test_memory_under_a_floor_is_a_condition_of_its_node(
+    capsys: pytest.CaptureFixture[str], free: float, told: str
+) -> None:
+    """The lowest of them; and nothing is wrong with a node that is under none."""
+    cluster = Cluster.make()
+    cluster.apply()
+    node = cluster.node("spark-2")
+    node.memory_used += node.memory_available - int(free * (1 << 30))
+    text = " ".join(shown(cluster, capsys).split())
+    assert text.count("under the") == (1 if told else 0)
+    assert told in text
 
 
 def test_an_api_without_a_key_is_said_to_be_open(capsys: pytest.CaptureFixture[str]) -> None:
