@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from sparkop.node.memguard.guard import MARGIN, RATE
 from sparkop.spec.base import SpecModel, about, refusal
 from sparkop.spec.quantities import ByteSize, Duration
 
@@ -27,7 +28,9 @@ class MemoryGuardSpec(SpecModel):
     hard_floor: ByteSize = Field(
         default=ByteSize(512 << 20),
         description="MemAvailable that must never be reached; `sparkop memory` shows the lowest seen.",
-        json_schema_extra=about(unit="bytes", default="512 MiB, half of a smaller actionFloor"),
+        json_schema_extra=about(
+            unit="bytes", default="512 MiB, half of a smaller actionFloor, 64 MiB under one below 128 MiB"
+        ),
     )
     soft_floor: ByteSize = Field(
         default=ByteSize(10 << 30),
@@ -51,7 +54,8 @@ class MemoryGuardSpec(SpecModel):
             )
         given = self.model_fields_set  # what is left out follows actionFloor (frozen, hence past the model)
         if "hard_floor" not in given:
-            object.__setattr__(self, "hard_floor", ByteSize(min(self.hard_floor, self.action_floor // 2)))
+            least = min(self.hard_floor, self.action_floor // 2, max(0, self.action_floor - MARGIN))
+            object.__setattr__(self, "hard_floor", ByteSize(least))
         if "soft_floor" not in given:
             object.__setattr__(self, "soft_floor", ByteSize(max(self.soft_floor, self.action_floor)))
         if self.hard_floor >= self.action_floor:
@@ -59,6 +63,12 @@ class MemoryGuardSpec(SpecModel):
                 f"must be less than actionFloor ({self.action_floor}), or the guard acts too late",
                 "hardFloor",
             )
+        if self.action_floor - self.hard_floor < MARGIN:
+            why = f"growth of {ByteSize(RATE)} a second eats {ByteSize(MARGIN)} between two readings"
+            if "hard_floor" not in given:
+                raise refusal(f"must be at least {ByteSize(MARGIN)}: {why}", "actionFloor")
+            most = f"{ByteSize(MARGIN)} under actionFloor ({self.action_floor})"
+            raise refusal(f"must be at least {most}: {why}", "hardFloor")
         if self.soft_floor < self.action_floor:
             raise refusal(f"must be at least actionFloor ({self.action_floor})", "softFloor")
         if not 0.1 <= self.interval <= 60:

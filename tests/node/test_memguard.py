@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkop.node.memguard.guard import GATE, LOADING, RATE, SERVING, Floors
+from sparkop.node.memguard.guard import FASTEST, GATE, LOADING, MARGIN, RATE, SERVING, Floors
 from tests.node.memguard_world import FLOORS, GIB, MIB, World, line
 
 GB10_LOAD = line(
@@ -46,7 +46,7 @@ def test_the_record_is_written_before_the_kill() -> None:
 @given(
     start=st.integers(2 * GIB, 100 * GIB),
     falls=st.lists(st.tuples(st.floats(0.001, 20), st.floats(0, 1)), min_size=1, max_size=12),
-    margin=st.integers(64 * MIB, 2 * GIB),
+    margin=st.integers(MARGIN, 2 * GIB),
     disk=st.sampled_from([0.0, 0.005, 0.5, 10.0]),
     serving=st.booleans(),
 )
@@ -70,6 +70,12 @@ def test_the_kill_starts_above_the_hard_floor(
         world.now += world.guard.tick()
     assert rank.killed, "the trace ends at zero"
     assert rank.killed[0][1] > floors.hard
+
+
+def test_the_least_margin_is_what_growth_eats_in_one_poll() -> None:
+    """Specs with less are refused; whoever changes rate or polls has to change it with them."""
+    eaten = RATE * max(FASTEST[LOADING], FASTEST[SERVING])
+    assert eaten <= MARGIN < 1.1 * eaten
 
 
 def test_an_old_reading_does_not_kill() -> None:

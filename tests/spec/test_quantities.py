@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkop.node.memguard.guard import MARGIN
 from sparkop.spec.memory import MemorySpec
 from sparkop.spec.quantities import LARGEST_BYTES, ByteSize, Duration
 
@@ -103,3 +104,14 @@ def test_they_stay_numbers_in_a_model() -> None:
     assert memory.kv_cache + 1 == 2**31 + 1
     assert memory.guard.action_floor < memory.kv_cache
     assert memory.model_dump(mode="json")["kv_cache"] == "2 GiB"
+
+
+@pytest.mark.parametrize("floor", [MARGIN, 100 << 20, 128 << 20, 1 << 30, 64 << 30])
+def test_the_guards_floors_leave_what_growth_eats_in_one_poll(floor: int) -> None:
+    """By themselves, and as given: one byte less is refused."""
+    guard = {"actionFloor": f"{floor} B"}
+    made = MemorySpec.model_validate({"guard": guard}).guard
+    assert made.action_floor - made.hard_floor >= MARGIN
+    MemorySpec.model_validate({"guard": {**guard, "hardFloor": f"{floor - MARGIN} B"}})
+    with pytest.raises(ValueError, match=r"64 MiB under actionFloor .*growth of 6 GiB a second"):
+        MemorySpec.model_validate({"guard": {**guard, "hardFloor": f"{floor - MARGIN + 1} B"}})

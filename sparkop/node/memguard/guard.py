@@ -15,6 +15,8 @@ RATE = 6 << 30
 GATE, LOADING, SERVING = "gate", "loading", "serving"
 FASTEST = {GATE: 0.05, LOADING: 0.004, SERVING: 0.01}
 """Seconds between two readings at the floor. With no rank there is nothing to kill."""
+MARGIN = 64 << 20
+"""Bytes between action and hard floor, at least: what the fastest growth eats in one poll while serving."""
 PATIENCE = 0.02
 """Seconds that the record's way to the disk may delay the kill, at most."""
 AGAIN = 5.0
