@@ -381,7 +381,8 @@ class Removable:
     there: bool
     bytes: int
     link: str | None = None
-    """Where a folder of a hub cache is a link: nothing is removed then."""
+    """Where a folder of a hub cache is a link, or another revision may use this one by it: nothing is removed
+    then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
 """A checkpoint on a node, and what of it goes when it is removed: told by the probe, removed under the fence.
 
 In a hub cache (the layout of huggingface_hub) that is the pinned revision: refs that name it, its blobs that
-no other snapshot refers to, and its snapshot; the repository's folder when nothing else is left in it. In a
-plain folder it is the wanted files. What we have left unfinished goes too. Everything else stays, and no link
-is followed: what lies behind one is somebody's.
+no other snapshot refers to, what the hub's library has noted of it, and its snapshot; the repository's
+folder when nothing else is left in it. In a plain folder it is the wanted files, and parts that they are put
+together from. What we have left unfinished goes too. Everything else stays, and no link is followed: what
+lies behind one is somebody's.
 
 A request is ``{"directory": "...", "hub": {"commit": "..."}, "files": [{"path", "blob", "key"}]}``; without
 ``hub`` the folder is a plain one. ``key`` names a file's unfinished ones (node/transfer/files.py).
@@ -34,6 +35,9 @@ class Leaving:
     def __init__(self, wanted: dict[str, Any]) -> None:
         named = os.path.abspath(wire.expand(str(wanted["directory"])))
         hub = wanted.get("hub")
+        for file in wanted["files"]:
+            if file["path"].startswith("/") or ".." in file["path"].split("/"):
+                raise ValueError("refused path %r: it leaves the folder" % file["path"])
         self.files: list[dict[str, str]] = list(wanted["files"])
         if hub:  # the cache may lie behind a link of its owner's, the repository's folder in it may not
             self.root = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
@@ -44,6 +48,8 @@ class Leaving:
             self.root, self.commit = os.path.realpath(named), ""
         self.blobs = self.below("blobs")
         self.shown = self.below("snapshots", self.commit) if hub else self.root
+        self.absent = self.below(".no_exist", self.commit)
+        """Names that the hub's library has asked for in vain."""
 
     def below(self, *names: str) -> str:
         return os.path.join(self.root, *names)
@@ -60,11 +66,26 @@ class Leaving:
         return {"path": path, "there": there, "bytes": sum(map(size_of, paths)), "link": link}
 
     def link(self) -> str | None:
-        """A link where the cache has a folder of its own."""
+        """A link where the cache has a folder of its own, or by which another revision may use this one."""
         if not self.commit:
             return None
-        folders = (self.root, self.blobs, self.below("refs"), self.below("snapshots"), self.shown)
-        return next((path for path in folders if os.path.islink(path)), None)
+        names = ("blobs", "refs", "snapshots", "trees", ".no_exist")
+        folders = (self.root, *map(self.below, names), self.shown, self.absent)
+        fixed = next((path for path in folders if os.path.islink(path)), None)
+        return fixed or next(filter(self.is_entangled, self.others()), None)
+
+    def others(self) -> list[str]:
+        """What the other snapshots show; one that is a link is shown itself."""
+        names = [name for name in wire.listed(self.below("snapshots")) if name != self.commit]
+        folders = [self.below("snapshots", name) for name in names]
+        return [path for each in folders for path in ([each] if os.path.islink(each) else below(each))]
+
+    def is_entangled(self, path: str) -> bool:
+        """A link to a folder, which may hold more links, or into this repository by another way than to a
+        blob: what it needs of the pinned revision is not known."""
+        if not os.path.islink(path) or self.blob_of(path):
+            return False
+        return os.path.isdir(path) or is_within(os.path.realpath(path), self.root)
 
     def paths(self) -> list[str]:
         """What goes, in this order: a name before what it stands for, and links last, for they tell a run
@@ -76,19 +97,17 @@ class Leaving:
             return [path for path in dict.fromkeys(inside) if os.path.lexists(path)]
         refs = [path for path in below(self.below("refs")) if self.names_it(path)]
         shown = below(self.shown)
-        others: set[str | None] = set()
-        for name in wire.listed(self.below("snapshots")):
-            if name != self.commit:
-                for path in below(self.below("snapshots", name)):
-                    others.update((self.blob_of(path), os.path.realpath(path)))
+        others = {use for path in self.others() for use in (self.blob_of(path), os.path.realpath(path))}
         own = [os.path.join(self.blobs, os.path.basename(file["blob"])) for file in self.files]
         own += [blob for blob in map(self.blob_of, shown) if blob]
         own = [path for path in dict.fromkeys(own) if path not in others and os.path.lexists(path)]
         own += self.unfinished(self.blobs)
-        return [*refs, *own, *below(self.below(".no_exist", self.commit)), *shown]
+        tree = self.below("trees", "%s.json" % self.commit)
+        noted = [path for path in (tree, *below(self.absent)) if os.path.lexists(path)]
+        return [*refs, *own, *noted, *shown]
 
     def is_inside(self, path: str) -> bool:
-        return os.path.commonpath([os.path.realpath(os.path.dirname(path)), self.root]) == self.root
+        return is_within(os.path.realpath(os.path.dirname(path)), self.root)
 
     def names_it(self, path: str) -> bool:
         return (wire.maybe(path) or "").strip() == self.commit
@@ -115,12 +134,14 @@ class Leaving:
             inner = {os.path.dirname(file["path"]) for file in self.files}
             parents = {part for path in inner for part in above(path)}
             return [self.below(path) for path in sorted(parents, key=len, reverse=True)]
-        trees = [self.below(".no_exist", self.commit), self.below("refs"), self.shown]
+        trees = [self.absent, self.below("refs"), self.shown]
         inside = [here for tree in trees for here, _, _ in os.walk(tree, topdown=False)]
-        return [*inside, self.blobs, self.below("snapshots"), self.below(".no_exist"), self.root]
+        return [*inside, self.blobs, *map(self.below, ("snapshots", "trees", ".no_exist")), self.root]
 
     def tidy(self) -> None:
         for folder in self.folders():
+            if os.path.realpath(folder) != folder:
+                continue  # it lies behind a link
             try:
                 os.rmdir(folder)
             except OSError as error:
@@ -140,6 +161,10 @@ def below(folder: str) -> list[str]:
 def unread(error: OSError) -> None:
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
+
+
+def is_within(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder
 
 
 def above(path: str) -> list[str]:

@@ -7,6 +7,7 @@ What goes of it: ``node/leaving.py``.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -132,9 +133,11 @@ def _check_checkpoint(reading: Reading) -> None:
             )
         if place.link is not None:
             raise BlockedError(
-                f"{place.link} is a link, and what lies behind it is not removed; nothing was removed",
+                f"{place.link} is a link: what lies behind it is not removed, and another revision may need "
+                "this one by it; nothing was removed",
                 node=name,
-                remedy="remove by hand what it leads to, then the link, and run sparkop destroy again",
+                remedy=f"on the node: ls -l {shlex.quote(place.link)}; put what it leads to in its place, or "
+                "remove the link (and what it leads to, where nobody needs that), then destroy again",
             )
 
 

@@ -189,9 +189,12 @@ def job_place(spec: ClusterSpec, node: NodeSpec, repository: Repository) -> dict
 
 
 def removal(spec: ClusterSpec, node: NodeSpec, checkpoint: Checkpoint) -> dict[str, Any]:
-    """As ``node/leaving.py`` wants it."""
+    """As ``node/leaving.py`` wants it: parts of a wanted file, which another tool has fetched or an
+    interrupted run has left, belong to it."""
     assert checkpoint.repository is not None
-    files = [{"path": file.path, "blob": file.wanted[1], "key": file.key} for file in checkpoint.files]
+    parts = [File(part.path, part.size, part.sha256) for file in checkpoint.files for part in file.parts]
+    going = {file.path: file for file in (*parts, *checkpoint.files)}.values()
+    files = [{"path": file.path, "blob": file.wanted[1], "key": file.key} for file in going]
     return {**job_place(spec, node, checkpoint.repository), "files": files}
 
 

@@ -128,17 +128,78 @@ FOLDERS: dict[str, Link] = {
     "refs": lambda cache, outside: _moved(cache.root / "refs", outside),
     "snapshots": lambda cache, outside: _moved(cache.root / "snapshots", outside),
     "revision": lambda cache, outside: _moved(cache.root / "snapshots" / PINNED, outside),
+    "notes": lambda cache, outside: _moved(_noted(cache), outside),
+    "notes of the revision": lambda cache, outside: _moved(_noted(cache) / PINNED, outside),
+    "trees": lambda cache, outside: _moved(_listed(cache).parent, outside),
 }
+
+
+def _noted(cache: Cache) -> Path:
+    """Where the hub's library notes what it has asked for in vain."""
+    note = cache.root / ".no_exist" / PINNED / "added_tokens.json"
+    note.parent.mkdir(parents=True)
+    note.touch()
+    return note.parent.parent
+
+
+def _listed(cache: Cache, commit: str = PINNED) -> Path:
+    """Where it keeps what a revision consists of."""
+    path = cache.root / "trees" / f"{commit}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    return path
 
 
 @pytest.mark.parametrize("case", FOLDERS)
 def test_where_a_folder_is_a_link_nothing_goes_and_that_is_told(case: str, cache: Cache) -> None:
     outside = FOLDERS[case](cache, cache.home.parent / "outside")
-    link = next(path for path in [cache.root, *sorted(cache.root.rglob("*"))] if path.is_symlink())
+    every = [cache.root, *sorted(cache.root.rglob("*"))]
+    link = next(path for path in every if path.is_symlink() and path.is_dir())
     before = (cache.left(), sorted(outside.rglob("*")))
     assert cache.look()["link"] == str(link)
     assert str(link) in cache.remove()["error"]["message"]
     assert (cache.left(), sorted(outside.rglob("*"))) == before
+
+
+def _other(cache: Cache) -> Path:
+    cache.add(OTHER, "own.json", "c" * 40)
+    return cache.root / "snapshots" / OTHER
+
+
+def _linked(link: Path, target: str | Path) -> Path:
+    link.symlink_to(target)
+    return link
+
+
+def _using(cache: Cache, outside: Path) -> Path:
+    """A folder elsewhere that uses a blob of the pinned revision."""
+    outside.mkdir()
+    (outside / "x").symlink_to(cache.root / "blobs" / ("b" * 64))
+    return outside
+
+
+ENTANGLED: dict[str, Link] = {
+    "a snapshot elsewhere": lambda cache, outside: _linked(
+        cache.root / "snapshots" / OTHER, _using(cache, outside)
+    ),
+    "a folder elsewhere": lambda cache, outside: _linked(_other(cache) / "sub", _using(cache, outside)),
+    "the pinned one by another name": lambda cache, _: _linked(cache.root / "snapshots" / "v1", PINNED),
+    "its file": lambda cache, _: _linked(_other(cache) / "x", f"../{PINNED}/config.json"),
+    "its folder": lambda cache, _: _linked(_other(cache) / "sub", f"../{PINNED}/sub"),
+    "all of it": lambda cache, _: _linked(_other(cache) / "sub", f"../{PINNED}"),
+    "by way of another folder": lambda cache, outside: _linked(
+        _other(cache) / "x", _linked(outside, cache.root / "snapshots" / PINNED / "config.json")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENTANGLED)
+def test_where_another_revision_may_use_this_one_by_a_link_nothing_goes(case: str, cache: Cache) -> None:
+    link = ENTANGLED[case](cache, cache.home.parent / "outside")
+    before = cache.left()
+    assert cache.look()["link"] == str(link)
+    assert str(link) in cache.remove()["error"]["message"]
+    assert cache.left() == before
 
 
 def test_links_in_the_snapshot_and_among_the_blobs_go_what_they_lead_to_stays(cache: Cache) -> None:
@@ -192,6 +253,18 @@ def test_what_the_library_noted_of_the_revision_goes_too(cache: Cache) -> None:
         note.touch()
     cache.remove()
     assert {p.name for p in cache.root.rglob("*")} == {".no_exist", OTHER, "sub", "added_tokens.json"}
+
+
+def test_the_library_s_list_of_the_revision_goes_and_so_does_the_repository(cache: Cache) -> None:
+    theirs = _listed(cache, OTHER)
+    mine = _listed(cache)
+    cache.remove()
+    assert (mine.exists(), theirs.exists()) == (False, True)
+    theirs.unlink()
+    _listed(cache)
+    assert cache.look()["path"] == str(cache.root)
+    cache.remove()
+    assert not cache.root.exists()
 
 
 def steps(cache: Cache, monkeypatch: pytest.MonkeyPatch, *, ends_before: int) -> int:
@@ -273,6 +346,18 @@ def test_what_is_no_commit_is_refused(commit: str, cache: Cache) -> None:
     assert cache.left() == before
 
 
+@pytest.mark.parametrize("path", ["../emptydir/x", "/etc/x", "sub/../../x", ".."])
+@pytest.mark.parametrize("hub", [True, False])
+def test_a_path_that_leaves_the_folder_is_refused(path: str, hub: bool, cache: Cache) -> None:
+    (cache.root.parent / "emptydir").mkdir()
+    before = cache.left()
+    wanted = {**cache.wanted(), "files": [{"path": path, "blob": "x", "key": KEY}]}
+    if not hub:
+        del wanted["hub"]
+    assert "leaves the folder" in cache.act("weights.remove", **wanted)["error"]["message"]
+    assert cache.left() == before
+
+
 def test_without_the_lease_nothing_goes(cache: Cache) -> None:
     cache.act("lease.release")
     before = cache.left()
@@ -308,3 +393,13 @@ def test_a_link_out_of_a_plain_folder_is_not_followed(
     cache.act("weights.remove", **wanted)
     assert sorted(p.name for p in outside.iterdir()) == ["a.safetensors", "notes.txt"]
     assert (folder / "sub").is_symlink()
+
+
+@pytest.mark.parametrize("target", ["../outside", "inside"])
+def test_an_empty_folder_behind_a_link_stays(target: str, cache: Cache) -> None:
+    folder = cache.home.parent / "model"
+    (folder / target / "deep").mkdir(parents=True)
+    (folder / "sub").symlink_to(target)
+    file = {"path": "sub/deep/a.safetensors", "blob": "x", "key": KEY}
+    assert "result" in cache.act("weights.remove", directory=str(folder), files=[file])
+    assert (folder / target / "deep").is_dir()

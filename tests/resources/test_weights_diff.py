@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from sparkop.engines.base import FabricFacts, NodeFacts
 from sparkop.errors import BlockedError
 from sparkop.hosts.document import parse_document
+from sparkop.node.leaving import Leaving
 from sparkop.resources import weights_job
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired, DesiredNode
@@ -18,7 +20,7 @@ from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_files import Checkpoint, probe_file, wanted_files
+from sparkop.resources.weights_files import Checkpoint, probe_file, removal, wanted_files
 from sparkop.spec.models import ClusterSpec, WeightsSpec
 
 GIB = 1 << 30
@@ -218,6 +220,19 @@ def test_include_and_exclude_select_as_the_hub_does() -> None:
     assert select(*files, include=["*.bin"], exclude=["x/y/*"]) == ["x/b.bin"]
     with pytest.raises(BlockedError, match="no file"):
         select(*files, include=["nothing"])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_parts_that_lie_there_go_with_their_shard(keep: bool, tmp_path: Path) -> None:
+    """Another tool has fetched them, or putting them together was interrupted."""
+    spec = spec_of(["n"], path=str(tmp_path), keepParts=keep, exclude=["n.*"])
+    names = ("config.json", "sub/m.part00", "sub/m.part01", "n.part00")
+    known = repository(*map(remote, names))
+    wanted = removal(spec, spec.nodes[0], Checkpoint(known, wanted_files(known, spec.weights)))
+    (tmp_path / "sub").mkdir()
+    for name in names:
+        (tmp_path / name).touch()
+    assert set(Leaving(wanted).paths()) == {str(tmp_path / name) for name in names[:3]}
 
 
 def test_parts_stand_for_their_shard_in_order_of_their_numbers() -> None:
