@@ -361,7 +361,7 @@ class Weights:
     unverified: tuple[str, ...] = ()
     """Of the right size, but never hashed, or changed since: they must be hashed before use."""
     flaws: Mapping[str, str] = field(default_factory=dict)
-    """What is the matter with the wrong ones, in a few words."""
+    """What is the matter with the wrong ones, and with missing ones that come in parts, in a few words."""
     dates: int = 0
     """Checksum of the present files' paths, sizes and seconds of change."""
     inodes: int = 0

@@ -12,6 +12,7 @@ Request (all but ``nonce`` may be left out)::
      "contents": ["path"],         # returned as base64: never part of what is recorded
      "disk": ["path"], "tools": ["rsync"],
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
+                                   # of a file put together from parts also "made_of": ["a.part00"]
      "removable": {"directory": "~/models/x", "files": [...]},    # what goes of a checkpoint: node/leaving.py
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
@@ -396,6 +397,8 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
             facts = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             lists["missing"].append(file["path"])
+            if file.get("made_of"):
+                flaws[file["path"]] = in_parts(directory, file["made_of"])
             continue
         found["bytes"] += facts.st_size
         dated = "%s %d %d" % (file["path"], facts.st_size, facts.st_mtime)
@@ -411,6 +414,14 @@ def weights(wanted: dict[str, Any], ledger: dict[str, Any] | None) -> dict[str, 
                 flaws[file["path"]] = flaw(path, file, facts)
     found.update(lists, flaws=flaws)
     return found
+
+
+def in_parts(directory: str, parts: list[str]) -> str:
+    """What there is of a file that comes in parts and was not put together."""
+    here = sum(os.path.isfile(os.path.join(directory, part)) for part in parts)
+    if not here:
+        return "none of its %d parts is here" % len(parts)
+    return "%d of its %d parts are here, not put together" % (here, len(parts))
 
 
 def hashed(directory: str, files: Any) -> dict[str, Any]:

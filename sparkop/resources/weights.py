@@ -7,7 +7,7 @@ that runs detached on the node; ``perform`` starts it, or finds it, and follows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sparkop.errors import SparkopError
@@ -83,7 +83,10 @@ class WeightFiles:
         plan = _Plan(desired, observed, checkpoint, found, self._rate)
         plan.make()
         return Difference(
-            tuple(plan.operations), tuple(plan.blockers), tuple(unknown), _problems(desired, observed, found)
+            tuple(plan.operations),
+            tuple(plan.blockers),
+            tuple(unknown),
+            (*_problems(desired, observed, found), *_not_put_together(checkpoint, found)),
         )
 
     def perform(self, operation: Operation, context: Context) -> None:
@@ -112,6 +115,18 @@ def _problems(desired: Desired, observed: Observed, found: Mapping[str, Weights]
     if desired.spec.weights.distribution == "shared":
         told += weights_shared.doubts(found)
     return tuple(told)
+
+
+def _not_put_together(checkpoint: Checkpoint, found: Mapping[str, Weights]) -> Iterator[str]:
+    """A16: an engine only says that a shard is missing."""
+    whole = {file.path for file in checkpoint.files if file.parts}
+    for name, weights in found.items():
+        for path in weights.missing:
+            if weights.exists and path in whole and path in weights.flaws:
+                yield (
+                    f"{name}: weights: {path} is missing: {weights.flaws[path]}; sparkop apply (or sparkop "
+                    "download) puts it together and verifies it"
+                )
 
 
 class _Plan:
@@ -192,7 +207,7 @@ class _Plan:
         node, weights = self._desired.nodes[name], self._found[name]
         checkpoint = self._of(name)
         needed = bytes_to_come(checkpoint.files, weights)
-        cause = Cause(KIND, _state_of(weights, len(checkpoint.files)), _wanted(checkpoint))
+        cause = Cause(KIND, state_of(weights, len(checkpoint.files)), _wanted(checkpoint))
         document = self._observed.documents[name]
         full = self._no_room(node, document, needed)
         if full is None and action is Action.DOWNLOAD:
@@ -274,7 +289,7 @@ def _in_staging(document: Document) -> int:
     return sum(int(item.get("done", 0)) for item in active.values())
 
 
-def _state_of(weights: Weights, total: int) -> str:
+def state_of(weights: Weights, total: int) -> str:
     """``3 of 9 files verified; missing a, b and 2 more; wrong c (empty)``."""
     if not weights.exists:
         return "absent"

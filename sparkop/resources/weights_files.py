@@ -158,6 +158,8 @@ def probe_file(file: File) -> dict[str, Any]:
     document = {"path": file.path, "size": file.size, name: value}
     if name == "pieces":
         document["parts"] = [[part.size, part.sha256] for part in file.parts]
+    if file.parts:
+        document["made_of"] = [part.path for part in file.parts]
     return document
 
 

@@ -55,6 +55,18 @@ class TestWeights:
         assert (found["verified"], found["verified_bytes"], found["bytes"]) == (1, 3, 3)
         assert found["missing"] == found["wrong"] == found["unverified"] == []
 
+    def test_a_file_that_was_not_put_together_from_its_parts(self, tmp_path: Path) -> None:
+        (tmp_path / "w").mkdir()
+        made_of = [f"a.bin.part0{number}" for number in range(3)]
+        assert self.look(tmp_path, made_of=made_of)["flaws"] == {"a.bin": "none of its 3 parts is here"}
+        for name in made_of[:2]:
+            (tmp_path / "w" / name).write_bytes(b"x")
+        found = self.look(tmp_path, made_of=made_of)
+        assert found["missing"] == ["a.bin"]
+        assert found["flaws"] == {"a.bin": "2 of its 3 parts are here, not put together"}
+        self.place(tmp_path)
+        assert self.look(tmp_path, made_of=made_of)["flaws"] == {}
+
     def test_missing_folder_and_file(self, tmp_path: Path) -> None:
         found = self.look(tmp_path)
         assert not found["exists"]

@@ -243,7 +243,8 @@ def test_parts_stand_for_their_shard_in_order_of_their_numbers() -> None:
     assert (lone.path, shard.path) == ("L05.part.safetensors", "m.safetensors")
     assert [piece.size for piece in shard.parts] == list(range(1, 12))
     assert shard.size == sum(range(1, 12))
-    assert set(probe_file(shard)) == {"path", "size", "pieces", "parts"}
+    assert set(probe_file(shard)) == {"path", "size", "pieces", "parts", "made_of"}
+    assert probe_file(shard)["made_of"][0] == "m.safetensors.part0"
     assert len(select(*files, keepParts=True)) == 13
 
 
@@ -302,6 +303,18 @@ def test_only_a_node_that_downloads_is_looked_at_and_told_to_have_parts(
         asked: Any = WeightFiles().request(spec, node, checkpoint)["weights"]
         for files in (asked["files"], weights_job._job(operation, context)["files"]):
             assert len(files) == (4 if node.name in keepers else 2)
+
+
+def test_a_shard_that_was_not_put_together_is_told_with_what_to_do() -> None:
+    """A16: the engine only says that a shard is missing; a list of names has no remedy."""
+    flaw = "2 of its 2 parts are here, not put together"
+    lost = {**NO_SHARD, "flaws": {"m.safetensors": flaw}}
+    found, _ = with_parts({"n1": KEPT, "n2": lost})
+    (told,) = found.warnings
+    assert told.startswith(f"n2: weights: m.safetensors is missing: {flaw}; sparkop apply")
+    assert f"missing m.safetensors ({flaw})" in found.operations[0].cause.observed
+    bare, _ = with_parts({"n1": KEPT, "n2": {**lost, "exists": False}})
+    assert not bare.warnings, "nothing was fetched yet: nothing is lost"
 
 
 def test_a_missing_part_is_told() -> None:

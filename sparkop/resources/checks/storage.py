@@ -10,7 +10,7 @@ from sparkop.resources.checks.model import DISK, TABLE, Check, Finding, Look, fa
 from sparkop.resources.compare import MIB, human_bytes
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker
-from sparkop.resources.weights import WeightFiles
+from sparkop.resources.weights import WeightFiles, state_of
 
 DOCKER_ROOT = "/var/lib/docker"
 """Asked for before the engine's own answer is known; the usual place."""
@@ -79,19 +79,9 @@ def _weights(look: Look) -> Iterator[Finding]:
     elif not weights.bytes:
         yield ok(f"absent: sparkop apply fetches {total} files")
     else:
-        bad = [
-            f"{word} {', '.join(names[:NAMED])}"
-            + (f" and {len(names) - NAMED} more" if names[NAMED:] else "")
-            for word, names in (
-                ("missing", weights.missing),
-                ("wrong", weights.wrong),
-                ("unverified", weights.unverified),
-            )
-            if names
-        ]
         yield warn(
             "weights",
-            f"{weights.verified} of {total} files verified; {'; '.join(bad)}",
+            state_of(weights, total),
             "all verified",
             "sparkop apply (or sparkop download) fetches and hashes only these",
         )
