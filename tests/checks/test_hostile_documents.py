@@ -4,6 +4,7 @@ steers a terminal."""
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator
 from copy import deepcopy
@@ -127,6 +128,37 @@ def test_nothing_in_several_fields_breaks_anything(
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took the place away
     judged(raw, capsys)
+
+
+@pytest.mark.parametrize("peers", ["others", "none", "same"])
+@pytest.mark.parametrize("node", NODES)
+def test_no_prefix_length_breaks_a_check_or_comes_back_in_a_fix(node: str, peers: str) -> None:
+    """A network of one, of two, or of everything: fixes were made of its second address, or not at all."""
+    (other,) = set(NODES) - {node}
+    for prefix in range(33):
+        raw = deepcopy(RECORDED)
+        own = [each["addresses"][0].partition("/")[0] for each in _rails(raw[node])]
+        held = [[f"{address}/{prefix}"] for address in own]
+        _give(raw[node], held)
+        if peers != "others":
+            _give(raw[other], held if peers == "same" else [[] for _ in held])
+        documents = {name: parse_document(raw[name], node=name) for name in NODES}
+        report = examine_facts(spec_of(SPEC, ()), documents, only=("fabric", "rdma"))
+        found = [each for result in report.results for each in result.findings]
+        assert not [each.text for each in found if "this check broke" in each.text]
+        added = [to for each in found for to in re.findall(r"ip addr add (\S+)", each.remedy)]
+        assert not [to for to in added if to.startswith("0.") or to.endswith(("/0", "/32"))]
+        if prefix in (0, 32):
+            assert any(each.observed.endswith(f"/{prefix}") and each.remedy for each in found)
+
+
+def _rails(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in document["fabric"]["interfaces"] if each["speed_mbps"] == 200000]
+
+
+def _give(document: dict[str, Any], addresses: list[list[str]]) -> None:
+    for interface, held in zip(_rails(document), addresses, strict=True):
+        interface["addresses"] = held
 
 
 def test_a_malformed_gid_is_unknown_and_named() -> None:
