@@ -42,7 +42,7 @@ def normal_start(spec: ClusterSpec, measured: float | None) -> str:
     if measured is not None:
         known = f"the last start took {human_seconds(measured)}"
     elif spec.ready.deadline > LARGE:
-        known += ": a large model needs 11 to 13 minutes the first time, and silent for ten of them"
+        known += ": a large model needs 11 to 13 minutes the first time, silent for up to ten"
     return f"{known}; given up after {human_seconds(float(spec.ready.deadline))}"
 
 
