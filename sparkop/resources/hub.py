@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from sparkop.errors import BlockedError
+from sparkop.node.transfer.files import TransferError, check_path, part_of
 from sparkop.resources.hub_words import in_words
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ class RemoteFile:
     size: int
     sha256: str | None
     git: str | None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a list that names files outside of its repository is no hub's."""
+        for path in filter(None, (self.path, part_of(self.path))):
+            try:
+                check_path(path)
+            except TransferError as error:
+                raise ValueError(error.message) from None
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ class _Memory:
                 return None
             files = tuple(RemoteFile(**item) for item in document["files"])
             return Repository(self._name, self._endpoint, revision, commit, files, document["manifest"])
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             return None
 
     def keep(self, repository: Repository, manifest: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    return Node(tmp_path / "n")
+    return Node(tmp_path / "the node's own")
 
 
 def shard(*, manifest: bool = True) -> dict[str, Any]:
@@ -79,7 +80,8 @@ def test_a_folder_in_place_of_a_file_is_told(node: Node, hub: Hub, path: str) ->
     status = node.run(node.job(hub.job_files("config.json"), hub))
     assert (status["phase"], status["error"]["kind"]) == ("failed", "place")
     assert status["error"]["message"] == f"{place} is a folder, it should be a file"
-    assert status["error"]["remedy"] == f"on the node: mv {place} {place}.aside"
+    moved = shlex.join(["mv", str(place), f"{place}.aside"])
+    assert status["error"]["remedy"] == f"on the node: {moved}"
 
 
 @pytest.mark.parametrize("path", ["state/ledger", "weights", "weights/deep"])

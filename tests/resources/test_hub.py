@@ -123,6 +123,23 @@ def test_an_answer_that_is_no_hubs_is_told_so() -> None:
     assert "weights.endpoint" in str(caught.value.remedy)
 
 
+@pytest.mark.parametrize("path", ["../../x", "/root/x", "a/../x", "a//x", "..part01"])
+def test_a_list_that_leaves_its_repository_is_refused_and_the_path_named(hub: Hub, path: str) -> None:
+    hub.files[path] = b""
+    with pytest.raises(BlockedError) as caught:
+        ask(hub)
+    assert hub.base in caught.value.message
+    refused = path.removesuffix(".part01")
+    assert caught.value.cause == f"refused path {refused!r}: it leaves the weights folder"
+
+
+def test_one_that_was_kept_before_that_was_looked_at_is_asked_for_again(hub: Hub, tmp_path: Path) -> None:
+    found = ask(hub)
+    (kept,) = tmp_path.rglob(f"{hub.commit}.json")
+    kept.write_text(kept.read_text().replace("config.json", "../../x"))
+    assert ask(hub) == found
+
+
 def test_a_hub_that_is_away_is_told_with_its_address() -> None:
     with pytest.raises(BlockedError, match=r"http://127.0.0.1:9 can't be reached"):
         describe("org/name", "main", endpoint="http://127.0.0.1:9")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -83,7 +84,7 @@ def no_folder(path: str) -> TransferError:
 
 
 def _aside(path: str) -> str:
-    return "on the node: mv %s %s.aside" % (path, path)
+    return "on the node: mv %s %s" % (shlex.quote(path), shlex.quote(path + ".aside"))
 
 
 def read_only(path: str) -> TransferError:

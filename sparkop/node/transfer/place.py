@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from typing import Iterable, List, Mapping, Optional
 
@@ -194,5 +195,5 @@ def _owned(path: str) -> TransferError:
         "place",
         "%s can't be written: %s belongs to user %d and sparkop works as user %d"
         % (path, place, owner, os.getuid()),
-        "on the node: sudo chown -R %d %s" % (os.getuid(), place),
+        "on the node: sudo chown -R %d %s" % (os.getuid(), shlex.quote(place)),
     )

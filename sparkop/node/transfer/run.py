@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -119,7 +120,9 @@ class Run:
             result: FileHash = hash_file(path, file, self._count)
         except PermissionError:
             raise TransferError(
-                "place", "%s can't be read" % path, "on the node: sudo chown %d %s" % (os.getuid(), path)
+                "place",
+                "%s can't be read" % path,
+                "on the node: sudo chown %d %s" % (os.getuid(), shlex.quote(path)),
             ) from None
         if not result.matches():
             self._ledger.forget(path)
