@@ -100,7 +100,8 @@ def test_only_a_process_of_that_container_is_held() -> None:
     """A number that now belongs to something else must never be killed."""
     with process() as child:
         assert engine.hold("no-such-container", child.pid) is None
-        assert engine.hold("abc", 0) is None
+        for number in (0, -1, 2**31 - 1, 2**31, 10**30):
+            assert engine.hold("abc", number) is None
 
 
 def children() -> set[int]:

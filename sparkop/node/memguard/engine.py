@@ -142,7 +142,7 @@ def hold(identifier: str, pid: int, proc: str = "/proc") -> int | None:
         return None
     try:
         descriptor = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, OverflowError):  # gone, or a number that no process has
         return None
     try:
         signal.pidfd_send_signal(descriptor, 0)
