@@ -59,7 +59,7 @@ class NodeMemory:
     @property
     def under(self) -> str:
         """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty."""
-        return under(self.available, Floors(self.action_floor, self.hard_floor, self.soft_floor))
+        return under(self.available, self.total, Floors(self.action_floor, self.hard_floor, self.soft_floor))
 
 
 LATE = 3.0

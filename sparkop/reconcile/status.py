@@ -231,16 +231,18 @@ def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStat
     if document is None:
         return NodeStatus(name, "unknown", reading.observed.unknown[name].reason)
     found = tuple(_resource(kind, name, plan) for kind in kinds)
-    guard, available = _guard(name, document, reading), document.memory.available if document.memory else None
+    guard = _guard(name, document, reading)
+    total = document.memory.total if document.memory else None
+    available = document.memory.available if document.memory else None
     states = {each.state for each in found}
     return NodeStatus(
         node=name,
         state="unknown" if "unknown" in states else "differs" if "differs" in states else "ok",
         resources=found,
         guard=guard,
-        memory_total=document.memory.total if document.memory else None,
+        memory_total=total,
         memory_available=available,
-        memory_under=under(available, floors_of(reading.desired.spec, document)) if guard else "",
+        memory_under=under(available, total, floors_of(reading.desired.spec, document)) if guard else "",
     )
 
 

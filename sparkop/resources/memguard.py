@@ -241,10 +241,14 @@ def floors_of(spec: ClusterSpec, document: Document) -> Floors:
     return own._replace(**{name: figure for name, figure in figures.items() if figure is not None})
 
 
-def under(available: int | None, floors: Floors) -> str:
-    """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty."""
-    ordered = (("hard", floors.hard), ("action", floors.action), ("soft", floors.soft))
-    return next((n for n, floor in ordered if available is not None and available < floor), "")
+def under(available: int | None, total: int | None, floors: Floors) -> str:
+    """The lowest floor that available memory is under: ``hard``, ``action``, ``soft`` or empty. A soft floor
+    above all that the node has tells nothing."""
+    if available is None or total is None:
+        return ""
+    soft = floors.soft if floors.soft < total else 0
+    ordered = (("hard", floors.hard), ("action", floors.action), ("soft", soft))
+    return next((name for name, floor in ordered if available < floor), "")
 
 
 def silence(guard: Container, document: Document) -> float:

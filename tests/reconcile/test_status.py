@@ -76,7 +76,7 @@ def test_the_floors_are_those_of_the_guard_that_runs() -> None:
     """It may run with others than the spec has now; a guard that is gone has said nothing."""
     cluster = serving()
     node = cluster.node("spark-2")
-    floors = {"action": 3 * GIB, "hard": 2 * GIB, "soft": 200 * GIB}
+    floors = {"action": 3 * GIB, "hard": 2 * GIB, "soft": 120 * GIB}
     beat = {"at": cluster.clock.now, "up": 1000.0, "floors": floors}
     node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
 
@@ -89,6 +89,9 @@ def test_the_floors_are_those_of_the_guard_that_runs() -> None:
         return found.guard.floor, found.memory_under, memory.hard_floor
 
     assert told() == (3 * GIB, "soft", 2 * GIB)
+    node.memory_total = 119 * GIB
+    assert told() == (3 * GIB, "", 2 * GIB), "a soft floor above all that there is"
+    node.memory_total = 121 * GIB
     for damaged in ({"action": "x"}, [], None):
         beat["floors"] = damaged
         node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
