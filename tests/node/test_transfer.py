@@ -18,6 +18,7 @@ import pytest
 
 from sparkop.node.transfer import fetch
 from sparkop.node.transfer.sources import Crew
+from sparkop.resources.weights_program import failure
 from tests.node.hub_standin import Faults, Hub, running
 from tests.node.transfer_world import Node, quick_stalls
 
@@ -131,12 +132,14 @@ def test_a_fault_that_stays_ends_in_a_clear_error(node: Node, hub: Hub, fault: s
 def test_a_store_that_refuses_every_new_address_is_not_hammered(node: Node, hub: Hub, code: int) -> None:
     """A proxy between the node and the store: the hub gives an address each time, and none of them holds."""
     hub.faults.store_statuses = [(code, None)] * 10**6
-    error = node.run(node.job(hub.job_files("model.bin"), hub, patience=3))["error"]
+    status = node.run(node.job(hub.job_files("model.bin"), hub, patience=3))
+    error = status["error"]
     assert error["kind"] == "network"
     assert f"store refuses each new address that the hub gives: {hub.store}/model.bin" in error["message"]
     assert error["message"].endswith(f"answered {code}")
     assert "proxy" in error["remedy"]
     assert len(hub.log) < 200
+    assert status["notes"] == [f"{hub.store}/model.bin answered {code}; asked again for 3 s"]
 
 
 def test_an_expired_address_is_renewed_at_once(node: Node, hub: Hub) -> None:
@@ -147,6 +150,22 @@ def test_an_expired_address_is_renewed_at_once(node: Node, hub: Hub) -> None:
         assert node.run(node.job(hub.job_files("model.bin"), hub, streams=1))["phase"] == "done"
     assert len(hub.uses) >= 3
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize("listed", [1, 3])
+def test_a_small_file_of_another_size_than_listed_is_told_while_it_is_asked_for_again(
+    node: Node, hub: Hub, listed: int
+) -> None:
+    """It may be a proxy's page that passes; when it stays, the hub's list is what to ask for."""
+    status = node.run(
+        node.job([{**hub.entry("config.json"), "size": listed}, *hub.job_files("empty")], hub, patience=1.0)
+    )
+    text = f"config.json has 2 bytes, not {listed}"
+    assert (status["phase"], status["error"]["kind"]) == ("failed", "content")
+    assert status["error"]["message"].endswith(text)
+    assert "sparkop download --update" in (failure(status["error"], "n").remedy or "")
+    (note,) = status["notes"]
+    assert text in note
 
 
 def test_retry_after_is_obeyed(node: Node, hub: Hub) -> None:

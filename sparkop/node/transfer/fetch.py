@@ -20,7 +20,7 @@ from .active import Active
 from .blocks import Buffers, Staging
 from .files import Block, File, Job, StoppedError, TransferError, as_transfer_error
 from .hashing import CHUNK
-from .http import Body, Client, ExpiredError, RetryError, SourceEndedError
+from .http import Body, Client, ExpiredError, RetryError, SourceEndedError, WrongSizeError
 from .sources import SLOW, Crew, Limiter, Pace, Source
 from .status import Status
 
@@ -208,6 +208,8 @@ class Fetch:
                     expired = isinstance(again, ExpiredError)
                     if not renewing:  # else the next request asks for a new address, at once
                         self._check_patience(again)
+                        if isinstance(again, (ExpiredError, WrongSizeError)):  # it may well stay so
+                            self._status.note("%s; asked again for %d s" % (again, self._job.patience))
                         pause = PAUSES[min(failures, len(PAUSES) - 1)]
                         self._stop.wait(min(pause if again.after is None else again.after, LONGEST_PAUSE))
                 failures += 1
@@ -234,6 +236,8 @@ class Fetch:
                     "see whether a proxy or a firewall on the node's way there answers in its place, then "
                     "start it again: what is here is kept",
                 )  # fmt: skip
+            if isinstance(again, WrongSizeError):
+                raise TransferError("content", str(again))
             raise TransferError(
                 "network", "no byte came for %d s; last: %s" % (silent, again),
                 "check the network and the source, then start it again: what is here is kept",

@@ -45,6 +45,10 @@ class ExpiredError(RetryError):
     """The address that a redirect gave no longer holds; ask again where it came from."""
 
 
+class WrongSizeError(RetryError):
+    """The file has another size than was listed: a proxy's page that passes, or a wrong list that stays."""
+
+
 class SourceEndedError(RetryError):
     """The node that we copy from has ended its own transfer, and what we ask for is not there.
 
@@ -306,7 +310,7 @@ class Reader:
         if total is not None and total != self._size:
             client.drop(url)
             self._forget(url)
-            raise RetryError("%s has %d bytes, not %d" % (place_of(url), total, self._size))
+            raise WrongSizeError("%s has %d bytes, not %d" % (place_of(url), total, self._size))
         body = Body(response, first, length, total)
         body.use(client.socket(url))
         return body

@@ -120,6 +120,12 @@ class Status:
             if reason is not None:
                 self.bad[path] = reason
 
+    def note(self, text: str) -> None:
+        """Tell it once."""
+        with self._lock:
+            if text not in self.notes:
+                self.notes.append(text)
+
     def end(self, phase: str, error: Optional[TransferError] = None) -> None:
         """The last word."""
         self._stop.set()
