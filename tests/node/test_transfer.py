@@ -17,6 +17,8 @@ from unittest import mock
 import pytest
 
 from sparkop.node.transfer import fetch
+from sparkop.node.transfer import status as statuses
+from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.sources import Crew
 from sparkop.resources.weights_program import failure
 from tests.node.hub_standin import Faults, Hub, running
@@ -166,6 +168,29 @@ def test_a_small_file_of_another_size_than_listed_is_told_while_it_is_asked_for_
     assert "sparkop download --update" in (failure(status["error"], "n").remedy or "")
     (note,) = status["notes"]
     assert text in note
+
+
+def test_the_last_word_is_not_written_over_by_one_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer of twice a second has read its words and is slow to write them while the job ends."""
+    kept = statuses.Status(str(tmp_path), parse_job({"kind": "fetch", "directory": "/w", "files": []}))
+    reached, go_on, real = threading.Event(), threading.Event(), os.replace
+
+    def slow(old: str, new: str) -> None:
+        if threading.current_thread() is writer:
+            reached.set()
+            go_on.wait(1.0)
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", slow)
+    writer = threading.Thread(target=kept.write)
+    writer.start()
+    assert reached.wait(30)
+    kept.end("done")
+    go_on.set()
+    writer.join()
+    assert json.loads((tmp_path / "transfer.json").read_text())["phase"] == "done"
 
 
 def test_retry_after_is_obeyed(node: Node, hub: Hub) -> None:

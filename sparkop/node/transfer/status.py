@@ -43,6 +43,8 @@ class Status:
     def __init__(self, state: str, job: Job) -> None:
         self._path = os.path.join(state, status_file(job.kind))
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """What was read first is written first: an older word does not replace the last one."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write_on, daemon=True)
         self._samples: Deque[Tuple[float, int]] = deque()
@@ -174,7 +176,10 @@ class Status:
 
     def write(self) -> bool:
         """Replace the file; False when the disk does not take it. It need not survive a power cut."""
-        data = json.dumps(self.document())
+        with self._writing:
+            return self._replace(json.dumps(self.document()))
+
+    def _replace(self, data: str) -> bool:
         temporary = "%s.%d.%d.new" % (self._path, os.getpid(), threading.get_ident())
         try:
             with open(temporary, "w") as file:
