@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"(~/|--[a-z]|[A-Za-z0-9_/.])([-A-Za-z0-9_/.@+=~:() ]*[-A-Za-z0-9_/.@+=~()])?\Z")
 _PLAIN_BLOCK = re.compile(_PLAIN.pattern.replace("@+", "@+,"))
 _DATE_1_1 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
-_NUMBER_1_1 = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|[.0-9][0-9_.]*([eE][-+]?[0-9]+)?)\Z")
+_NUMBER_1_1 = re.compile(r"[-+]?(0[xo][0-9a-fA-F_]+|[.0-9][0-9_.]*([eE][-+]?[0-9]+)?)\Z")
+_SEXAGESIMAL_1_1 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z")
+"""Degrees and times of day are numbers there, with a fraction too: 1:30.5 is 90.5."""
 _WIDEST_COLUMN = 60
 """Comments stand at most this far right; longer lines push theirs."""
 
@@ -113,6 +115,7 @@ def yaml_scalar(text: str, *, block: bool = False) -> str:
         and isinstance(resolve(text), str)
         and trap_of(text) is None
         and not _DATE_1_1.match(text)
+        and not _SEXAGESIMAL_1_1.match(text)
         and (not _NUMBER_1_1.match(text) or text.count(".") > 1)
     )
     return text if plain else '"' + "".join(map(_escaped, text)) + '"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -31,7 +31,9 @@ def test_every_value_has_its_place(tmp_path: Path) -> None:
     assert text.splitlines()[2] == "# + --set engine.environment.A=1"
 
 
-@given(st.text(max_size=20), st.booleans())
+@given(st.text(max_size=20) | st.text("0123456789.:_-+eExoab", max_size=8), st.booleans())
+@example("04:4.", True)
+@example("0o1_", True)
 def test_scalars_read_back_in_both_yaml_versions(text: str, block: bool) -> None:
     """What sparkop writes must mean the same to it and to a YAML 1.1 reader."""
     line = f"key: {yaml_scalar(text, block=block)}\n" if block else f"key: [{yaml_scalar(text)}]\n"
@@ -43,7 +45,8 @@ def test_scalars_read_back_in_both_yaml_versions(text: str, block: bool) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["yes", "No", "on", "1", "0x1f", "1e9", "012", "1_0", "1:30", "", "null", "~", "2026-08-01"]
+    "text",
+    ["yes", "No", "on", "1", "0x1f", "1e9", "012", "1_0", "1:30", "1:30.5", "", "null", "~", "2026-08-01"],
 )
 def test_scalars_that_need_quotes(text: str) -> None:
     assert yaml_scalar(text).startswith('"')
