@@ -64,7 +64,11 @@ def _start_sshd(target: Target) -> str:
 
 
 def _freeze_docker(target: Target) -> str:
-    _signal(target, "dockerd", signal.SIGSTOP)
+    def hangs() -> bool:
+        _signal(target, "dockerd", signal.SIGSTOP)  # again: it may just have been started anew
+        return not docker_answers(target.host.running())
+
+    wait_for(hangs, SECONDS, f"{target.host.name}: the silence of dockerd")
     return "dockerd hangs: it takes connections and answers nothing"
 
 
