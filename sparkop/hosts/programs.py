@@ -89,9 +89,13 @@ _HEAD = re.compile(rb"^sparkop ([0-9a-f]+) (\d+)\n", re.MULTILINE)
 """The line before an answer: its nonce and its size in bytes."""
 
 
+def _head_of(output: bytes | bytearray, nonce: str) -> re.Match[bytes] | None:
+    return next((head for head in _HEAD.finditer(output) if head[1] == nonce.encode()), None)
+
+
 def whole_length(output: bytes | bytearray, nonce: str) -> int | None:
     """How many bytes a program has printed once its answer to this request is whole; None before it."""
-    found = next((head for head in _HEAD.finditer(output) if head[1] == nonce.encode()), None)
+    found = _head_of(output, nonce)
     return None if found is None else found.end() + int(found[2]) + len(b"\nend \n") + len(nonce)
 
 
@@ -101,7 +105,7 @@ def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> 
     ``said``: standard error, for the message. Raises UnreachableError when there is no whole answer of
     this request: half of one, an old one, or one of another.
     """
-    found = next((head for head in _HEAD.finditer(output) if head[1] == nonce.encode()), None)
+    found = _head_of(output, nonce)
     if found is None:
         cause = "it answered another request" if _HEAD.search(output) else "it gave no answer"
         raise UnreachableError(

@@ -98,16 +98,18 @@ def _checkpoints(reading: Reading) -> dict[str, Removable]:
     documents = reading.observed.documents.items()
     found = {name: each.removable for name, each in documents if each.docker and each.removable}
     there = [(name, place) for name, place in found.items() if place.there]
-    shared = reading.desired.spec.weights.distribution == "shared"
-    return dict(there[:1] if shared else there)
+    return dict(there[:1] if _is_shared(reading) else there)
+
+
+def _is_shared(reading: Reading) -> bool:
+    return reading.desired.spec.weights.distribution == "shared"
 
 
 def _checkpoint_lines(reading: Reading) -> tuple[str, ...]:
     """``spark-1: 126 GiB in PATH``, of what goes."""
-    shared = reading.desired.spec.weights.distribution == "shared"
-    every = ", ".join(reading.desired.nodes)
+    every = ", ".join(reading.desired.nodes) if _is_shared(reading) else None
     return tuple(
-        f"{every if shared else name}: {human_bytes(place.bytes)} in {place.path}"
+        f"{every or name}: {human_bytes(place.bytes)} in {place.path}"
         for name, place in _checkpoints(reading).items()
     )
 
