@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     "--deep", is_flag=True, help="Hash every file again instead of trusting the ledger; mend what is bad."
 )
 @click.option("--rate", metavar="SIZE", help="Most bytes a second of the download, for example 20MB.")
-@click.option("--update", is_flag=True, help="Ask the hub again which commit the branch is.")
+@click.option(
+    "--update", is_flag=True, help="Ask the hub again: which commit the branch is, and its files."
+)
 def command(
     spec: str | None,
     overlays: tuple[Path, ...],
@@ -79,14 +81,18 @@ def _bytes(rate: str | None) -> int:
 
 
 def _update(spec: ClusterSpec) -> None:
-    from sparkop.resources.hub import describe, endpoint_of
+    from sparkop.resources.compare import counted
+    from sparkop.resources.hub import describe, endpoint_of, is_commit
 
     weights = spec.weights
     endpoint = endpoint_of(weights.endpoint)
     found = describe(
         weights.repository, weights.revision, endpoint=endpoint, manifest=weights.manifest, refresh=True
     )
-    click.echo(f"{weights.repository} {weights.revision} is {found.commit}", err=True)
+    told = f"is {found.commit}"
+    if is_commit(weights.revision):
+        told = f"is a full commit and can't change; the hub lists {counted(len(found.files), 'file')} of it"
+    click.echo(f"{weights.repository} {weights.revision} {told}", err=True)
 
 
 def _download(

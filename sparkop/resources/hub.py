@@ -1,7 +1,7 @@
 """What a repository holds at one commit, asked of the hub once and kept on the controller from then on.
 
 huggingface_hub does the asking (endpoints, authentication, paging); it is imported only when the hub has to
-be asked. A branch is resolved once and recorded; ``refresh`` resolves it again.
+be asked. A branch is resolved once and recorded; ``refresh`` asks for it and its files again.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class Repository:
         return f"{self.endpoint}/{self.name}/resolve/{self.commit}/"
 
 
+def is_commit(revision: str) -> bool:
+    """A full commit: what it names can't change."""
+    return _COMMIT.fullmatch(revision) is not None
+
+
 def endpoint_of(named: str | None) -> str:
     """The hub's address without a slash at its end."""
     return (named or os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
@@ -88,8 +93,8 @@ def describe(
     Raises BlockedError (gated, private, absent, offline) in the user's words.
     """
     memory = _Memory(endpoint, name)
-    commit = revision if _COMMIT.fullmatch(revision) else None if refresh else memory.commit(revision)
-    if commit is not None:
+    commit = revision if is_commit(revision) else None if refresh else memory.commit(revision)
+    if commit is not None and not refresh:
         known = memory.repository(commit, revision, manifest)
         if known is not None:
             return known

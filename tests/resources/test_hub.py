@@ -63,6 +63,16 @@ def test_a_second_time_asks_nobody_until_it_is_refreshed(hub: Hub) -> None:
     assert ask(hub).commit == "d" * 40
 
 
+def test_a_full_commit_is_asked_again_only_when_it_is_refreshed(hub: Hub, tmp_path: Path) -> None:
+    """It can't change, but what was remembered of it can be wrong: errors of content point to --update."""
+    first = ask(hub, hub.commit)
+    (kept,) = tmp_path.rglob(f"{hub.commit}.json")
+    kept.write_text(kept.read_text().replace(str(len(LARGE)), "7"))
+    assert ask(hub, hub.commit) != first
+    assert ask(hub, hub.commit, refresh=True) == first
+    assert ask(hub, hub.commit) == first
+
+
 def test_the_manifest_is_read_at_the_same_commit(hub: Hub) -> None:
     assert ask(hub).manifest == {}
     assert ask(hub, manifest="sums.txt").manifest == {"model.bin": sha256(LARGE)}
