@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     "--deep", is_flag=True, help="Hash every file again instead of trusting the ledger; mend what is bad."
 )
 @click.option("--rate", metavar="SIZE", help="Most bytes a second of the download, for example 20MB.")
-@click.option(
-    "--update", is_flag=True, help="Ask the hub again: which commit the branch is, and its files."
-)
+@click.option("--update", is_flag=True, help="Ask the hub again: which commit the branch is, and its files.")
 def command(
     spec: str | None,
     overlays: tuple[Path, ...],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import Reading, observe
+from sparkop.resources import silent_docker
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
 from sparkop.resources.rank_logs import log_file
@@ -120,7 +121,8 @@ def _unread(reading: Reading, rank: int | None) -> UnreachableError | None:
             return UnreachableError(reading.observed.unknown[node.name].reason, node=node.name)
         document = reading.observed.documents[node.name]
         if document.docker is None:
-            return UnreachableError(document.error("docker") or "Docker did not answer", node=node.name)
+            told, remedy = silent_docker.why(document), silent_docker.remedy(document)
+            return UnreachableError(told, node=node.name, remedy=remedy)
     return None
 
 

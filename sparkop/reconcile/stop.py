@@ -13,13 +13,14 @@ from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
+from sparkop.resources import silent_docker
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import Group, found_ranks
 from sparkop.resources.intent import intent_in
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import removal_of
-from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.operations import Action, Cause, Operation, with_remedy
 from sparkop.resources.rank import removals_of, waiting_for
 from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
 from sparkop.spec.models import ClusterSpec
@@ -186,7 +187,7 @@ def unanswered(reading: Reading) -> dict[str, str]:
     found = {name: each.reason for name, each in reading.observed.unknown.items()}
     for name, document in reading.observed.documents.items():
         if document.docker is None:
-            found[name] = document.error("docker") or "the Docker engine did not answer"
+            found[name] = with_remedy(silent_docker.why(document), silent_docker.remedy(document))
         elif document.units is None:
             found[name] = document.error("units") or "its units could not be read"
     return found

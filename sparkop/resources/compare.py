@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from sparkop.hosts.document import Document
+from sparkop.resources import silent_docker
 from sparkop.resources.operations import Unknown
 
 GIB = 1 << 30
@@ -14,9 +15,9 @@ MIB = 1 << 20
 
 def unread(document: Document, section: str, node: str, kind: str) -> Unknown:
     """The section of a node's document that ``kind`` needs could not be read."""
-    reason = document.error(section) or f"{section} is missing from the node's answer"
     if section == "docker":
-        reason = f"Docker did not answer: {reason.partition(': ')[2] or reason}"
+        return Unknown(node=node, reason=silent_docker.why(document), resource=kind)
+    reason = document.error(section) or f"{section} is missing from the node's answer"
     return Unknown(node=node, reason=reason, resource=kind)
 
 

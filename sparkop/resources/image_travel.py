@@ -12,6 +12,7 @@ from functools import partial
 from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
 from sparkop.hosts.document import Image, parse_document
 from sparkop.node.wire import standin
+from sparkop.resources import silent_docker
 from sparkop.resources.base import Context
 from sparkop.resources.desired import Desired
 from sparkop.resources.operations import Action, Cause, Cost, Operation
@@ -93,7 +94,7 @@ def look(context: Context, node: str, reference: str) -> Image | None:
     document = parse_document(context.host(node).probe({"images": [reference]}), node=node)
     if document.docker is None:
         raise UnreachableError(
-            "the images of the node could not be read", node=node, cause=document.error("docker")
+            "the images of the node could not be read", node=node, cause=silent_docker.why(document)
         )
     return document.docker.images.get(reference)
 

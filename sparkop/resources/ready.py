@@ -17,6 +17,7 @@ from sparkop.errors import (
     WaitInterruptedError,
 )
 from sparkop.hosts.document import Container, Document, parse_document
+from sparkop.resources import silent_docker
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context
 from sparkop.resources.compare import human_seconds
@@ -148,9 +149,8 @@ def _look(context: Context) -> list[_Seen]:
     def one(rank: DesiredRank) -> _Seen:
         document = parse_document(context.host(rank.node).probe(request), node=rank.node)
         if document.docker is None:
-            raise UnreachableError(
-                "the Docker engine does not answer", node=rank.node, cause=document.error("docker")
-            )
+            told, remedy = silent_docker.why(document), silent_docker.remedy(document)
+            raise UnreachableError(told, node=rank.node, remedy=remedy)
         return _Seen(rank, document.container(rank.name), document)
 
     return side_by_side(one, context.desired.ranks, "look")

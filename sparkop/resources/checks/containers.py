@@ -7,6 +7,7 @@ from shlex import quote
 
 from sparkop.engines.common import preload_file
 from sparkop.hosts.document import Library
+from sparkop.resources import silent_docker
 from sparkop.resources.checks.model import (
     PREREQUISITES,
     TABLE,
@@ -33,29 +34,15 @@ def _access(look: Look) -> Iterator[Finding]:
     if document.docker is not None:
         yield ok(f"Docker {document.docker.version}")
         return
-    reason = document.error("docker")
-    if reason is None:
+    if document.error("docker") is None:
         yield unknown("docker was not read", error=False)
-        return
-    user = quote(document.machine.user) if document.machine else "$USER"
-    if reason.startswith(("FileNotFoundError", "ConnectionRefusedError")):
-        told = "there is no /var/run/docker.sock" if reason.startswith("FileNotFoundError") else reason
-        remedy = "sudo systemctl start docker; systemctl status docker  # says why it ended"
-        yield Finding(State.FAIL, f"Docker: {told}", remedy=remedy, error=True)
-        return
-    if "permission denied" not in reason.lower():
-        remedy = "sudo systemctl restart docker  # running containers end, unless live-restore is set"
-        yield unknown(f"Docker: {reason}", remedy, error=True)
-        return
-    pending = document.machine is not None and "docker" in document.machine.pending_groups
-    yield fail(
-        "docker",
-        "permission denied",
-        "usable by this user",
-        f"{user} is in the group docker, but not in this login: log out and in again (or restart the node)"
-        if pending
-        else f"sudo usermod -aG docker {user}  # then log out and in again",
-    )
+    elif silent_docker.is_stopped(document):
+        told, remedy = silent_docker.why(document), silent_docker.remedy(document)
+        yield Finding(State.FAIL, told, remedy=remedy, error=True)
+    elif silent_docker.is_refused(document):
+        yield fail("docker", "permission denied", "usable by this user", silent_docker.remedy(document))
+    else:
+        yield unknown(silent_docker.why(document), silent_docker.remedy(document), error=True)
 
 
 def _gpu(look: Look) -> Iterator[Finding]:

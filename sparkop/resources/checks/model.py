@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from sparkop.engines.base import FabricFacts
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
+from sparkop.resources import silent_docker
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.operations import Blocker, Cause, Unknown, with_remedy
@@ -295,6 +296,8 @@ def _missing(document: Document, section: str) -> Finding | None:
     if value is not None:
         return None
     reason = document.error(name, part or None)
+    if name == "docker" and document.docker is None and reason is not None:
+        return unknown(silent_docker.why(document), silent_docker.remedy(document), error=True)
     told = f"{section} was not read" + (f": {reason}" if reason else "")
     return unknown(told, error=reason is not None)
 
