@@ -42,8 +42,17 @@ def normal_start(spec: ClusterSpec, measured: float | None) -> str:
     if measured is not None:
         known = f"the last start took {human_seconds(measured)}"
     elif spec.ready.deadline > LARGE:
-        known += ": a large model needs 11 to 13 minutes the first time, silent for up to ten"
+        known += f": {_first_start(spec.weights.repository)}"
     return f"{known}; given up after {human_seconds(float(spec.ready.deadline))}"
+
+
+def _first_start(repository: str) -> str:
+    """As published for this model; no figure of another one."""
+    from sparkop.engines.budget.checkpoint import known  # here: a tick that starts nothing needs no budget
+
+    shipped = known(repository)
+    told = shipped.recorded.get("first_start") if shipped else None
+    return f"{shipped.name} needs {told}" if shipped and told else "a large model loads for many minutes"
 
 
 def loading(desired: Desired, observed: Observed, history: History) -> str:

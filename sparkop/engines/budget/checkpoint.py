@@ -19,7 +19,7 @@ _KINDS = (
     (re.compile(r"engram.*(embed|table|weight|scale)|ngram|(^|\.)ple\.?.*(embed|table)"), Part.TABLE),
     (re.compile(r"(?<!shared_)(?<!shared)experts?\.|(?<!shared_)experts$"), Part.EXPERTS),
 )
-_RECORDED = ("window_groups", "expert_format", "rest", "whole", "static", "graphs")
+_RECORDED = ("window_groups", "expert_format", "rest", "whole", "static", "graphs", "first_start")
 _WHOLE = re.compile(r"norm|router|(^|\.)gate\.|bias|(^|\.)hc_|A_log|dt_|scale_2|input_scale|index")
 """Names of small tensors that every shard keeps whole."""
 
