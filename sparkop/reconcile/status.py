@@ -22,11 +22,11 @@ from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, examine, found_ranks, state_text
-from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.trip import Story, advice_for, story_in
+from sparkop.resources.trip import Story, advice_for, damaged, damaged_remedy, story_in
 from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
@@ -68,6 +68,8 @@ class GuardStatus:
     floor: int | None = None
     tripped_at: float | None = None
     trip_available: int | None = None
+    trip_damaged: bool = False
+    """It has killed ranks; its record of that makes no sense."""
     advice: str = ""
     story: Story | None = None
     """What the guard wrote down before it killed."""
@@ -141,7 +143,8 @@ class Status:
     @property
     def tripped(self) -> bool:
         """A memory guard has killed ranks, and nobody has confirmed that or changed the numbers."""
-        return any(node.guard is not None and node.guard.tripped_at is not None for node in self.nodes)
+        guards = [node.guard for node in self.nodes if node.guard is not None]
+        return any(guard.tripped_at is not None or guard.trip_damaged for guard in guards)
 
 
 def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESOURCES) -> Status:
@@ -269,7 +272,8 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
 def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | None:
     trip = reading.history.trips.get(name)
     found = ours(document, reading.desired.spec.name, ROLE_GUARD)
-    if not reading.desired.spec.memory.guard.enabled and not found and trip is None:
+    unread = damaged(document)
+    if not reading.desired.spec.memory.guard.enabled and not found and trip is None and not unread:
         return None
     if document.docker is None:
         state = "unknown"
@@ -283,9 +287,25 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
         floor=floors_of(reading.desired.spec, document).action,
         tripped_at=trip.at if trip else None,
         trip_available=trip.available if trip else None,
-        advice=advice_for(reading.desired.spec) if trip else "",
-        story=story_in(document),
+        trip_damaged=unread,
+        advice=damaged_remedy(reading.desired, name)
+        if unread
+        else advice_for(reading.desired.spec)
+        if trip
+        else "",
+        story=_story(document, reading),
     )
+
+
+def _story(document: Document, reading: Reading) -> Story | None:
+    """The guard's own, but for one word: it takes a group for loading until memory has been still for a
+    while, whatever the group has served by then."""
+    story, served = story_in(document), reading.history.ready_epoch
+    if story is None:
+        return None
+    ranks = ours(document, reading.desired.spec.name, ROLE_RANK)
+    killed = {stamp.epoch for rank, stamp in ranks if rank.name in story.containers}
+    return replace(story, phase="serving") if 0 < served in killed else story
 
 
 def _ranks(reading: Reading, absent: str) -> tuple[RankStatus, ...]:

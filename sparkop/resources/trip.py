@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ FILE = "trip.json"
 DRAFT = "trip.draft"
 """The record before the guard has published it, which may take seconds after the kill. An empty draft is no
 JSON, and is not read."""
+AFTER = "sparkop apply --after-trip"
+"""How a human confirms what has tripped."""
 NO_TIME = 1e11
 """Seconds since 1970 that no clock shows: a record with such a time is damaged."""
 
@@ -79,7 +82,7 @@ class GuardTrip:
             unchanged = _unchanged(desired, observed, trip)
             if unchanged and AGREED_TRIP not in history.agreed:
                 cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
-                remedy = f"{advice}; to launch the same numbers again: sparkop apply --after-trip"
+                remedy = f"{advice}; to launch the same numbers again: {AFTER}"
                 blockers.append(Blocker(name, KIND, cause, remedy))
                 down = {o.key: o for o in (*operations, *_survivors(desired, observed))}
                 operations = list(down.values())
@@ -109,11 +112,13 @@ def _damaged(desired: Desired, node: str, history: History) -> Operation | Block
     if AGREED_TRIP in history.agreed:
         cause = Cause("guard", told, "confirmed by you")
         return Operation(Action.REMOVE, node, KIND, cause, parameters={"damaged": True})
-    remedy = (
-        f"see what {desired.nodes[node].state}/memguard.log says; to launch these numbers: "
-        "sparkop apply --after-trip (the file is kept)"
-    )
-    return Blocker(node, KIND, Cause("guard", told, "numbers that fit"), remedy)
+    return Blocker(node, KIND, Cause("guard", told, "numbers that fit"), damaged_remedy(desired, node))
+
+
+def damaged_remedy(desired: Desired, node: str) -> str:
+    """What to do about a record that can't be understood."""
+    log = shlex.quote(f"{desired.nodes[node].state}/memguard.log")
+    return f"there: tail {log} tells more; to launch these numbers: {AFTER} (the file is kept)"
 
 
 def damaged(document: Document) -> bool:
@@ -141,8 +146,7 @@ def look_again(context: Context, nodes: Iterable[str]) -> None:
             entry_text(found) if found else f"the memory guard stopped the ranks; {FILE} is damaged",
             node=node,
             cause="it did so while the group was started",
-            remedy=f"{advice_for(context.desired.spec)}; to launch the same numbers again: "
-            "sparkop apply --after-trip",
+            remedy=f"{advice_for(context.desired.spec)}; to launch the same numbers again: {AFTER}",
         )
 
 

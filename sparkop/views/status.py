@@ -15,6 +15,7 @@ from sparkop.reconcile.speeds import Speeds
 from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
 from sparkop.reconcile.stop import Stopped
 from sparkop.resources.compare import counted, human_bytes, precise_seconds
+from sparkop.resources.trip import FILE as TRIP
 from sparkop.resources.trip import Story
 from sparkop.serving.canary import Serving
 from sparkop.views.console import out, print_json, talk
@@ -80,6 +81,9 @@ def _headline(status: Status) -> Text:
     if status.tripped and word == Serving.NOT_ASKED:
         word = "tripped"  # why nothing serves
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
+    unread = [node.node for node in status.nodes if node.guard is not None and node.guard.trip_damaged]
+    if word == "tripped" and unread:
+        line.append(f" (its record can't be read: {TRIP} of {', '.join(unread)} is damaged)")
     if status.endpoint_detail:
         line.append(f" ({status.endpoint_detail})")
     if status.loading:

@@ -27,7 +27,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.stop import Stopped, stop_serving
 from sparkop.resources.base import Context, Resource
-from sparkop.resources.events import Event
+from sparkop.resources.events import Event, Phase
 from sparkop.resources.exl3_plan import plan_of
 from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.operations import Operation
@@ -269,6 +269,17 @@ class Cluster:
         self.events.clear()
         options = {"emit": self.events.append, "clock": self.clock, "resources": SIMULATED, **options}
         return converge(self.spec, hosts or self.hosts(), **options)
+
+    def begin(self) -> None:
+        """An apply that is interrupted while the ranks load; they go on by themselves."""
+        self.manner = "loading"
+        stop = threading.Event()
+
+        def emit(event: Event) -> None:
+            if event.phase is Phase.LOG:
+                stop.set()
+
+        assert self.apply(emit=emit, stop=stop).interrupted
 
     def stop(self, hosts: Mapping[str, Host] | None = None, **options: Any) -> Stopped:
         options = {"emit": self.events.append, "clock": self.clock, "resources": SIMULATED, **options}

@@ -248,14 +248,7 @@ def test_a_stop_request_ends_after_what_runs() -> None:
 def test_a_stop_request_while_loading_leaves_the_ranks_loading() -> None:
     """They go on by themselves; the next apply waits for them without a restart."""
     cluster = Cluster.make()
-    cluster.manner = "loading"
-    stop = threading.Event()
-
-    def emit(event: Event) -> None:
-        if event.phase is Phase.LOG:
-            stop.set()
-
-    assert cluster.apply(emit=emit, stop=stop).interrupted
+    cluster.begin()
     ids = [cluster.rank(number)[1].id for number in (0, 1)]
     cluster.manner = "serve"
     cluster.apply()

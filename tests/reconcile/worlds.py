@@ -274,7 +274,7 @@ def _trip(node: SimulatedNode, change: Mapping[str, Any]) -> None:
     name = change.get("container", f"test-r{node.index}")
     stamped = change.get("hash") or node.containers[name].spec.labels["sparkop.hash"]
     record = {"version": 1, "at": 1.0, "hashes": [stamped], "containers": [name]}
-    record |= {"available": change["available"], "floor": change["floor"]}
+    record |= {key: value for key, value in change.items() if key not in ("container", "hash")}
     node.files[node.path("trip.json", "~/.sparkop/test")] = (json.dumps(record).encode(), 0o644)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 import pytest
 
 from sparkop.reconcile.status import status_of
 from sparkop.resources.endpoint import normal_start
-from sparkop.resources.events import Event, Phase
 from sparkop.views.plan import plan_json
 from sparkop.views.plan_text import plan_lines
 from sparkop.views.status import show_status
@@ -32,18 +30,6 @@ def remember(cluster: Cluster, seconds: object) -> None:
         if entry["event"] == "ready":
             entry["seconds"] = seconds
     node.files[path] = (json.dumps(document).encode(), 0o644)
-
-
-def begin(cluster: Cluster) -> None:
-    """An apply that is interrupted while the ranks load."""
-    cluster.manner = "loading"
-    stop = threading.Event()
-
-    def emit(event: Event) -> None:
-        if event.phase is Phase.LOG:
-            stop.set()
-
-    assert cluster.apply(emit=emit, stop=stop).interrupted
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> str:
@@ -103,7 +89,7 @@ def test_a_start_of_unknown_length_is_told_as_that(seconds: object) -> None:
 def test_status_says_that_ranks_load_and_how_long_is_normal(capsys: pytest.CaptureFixture[str]) -> None:
     """``silent`` and ``differs`` alone look like a fault."""
     cluster = cluster_of()
-    begin(cluster)
+    cluster.begin()
     cluster.clock.sleep(200)
     text = shown(cluster, capsys)
     assert "loading for 3 min 2" in text
@@ -124,7 +110,7 @@ def test_status_tells_the_last_start_as_the_measure_and_no_loading_of_what_serve
     assert "loading for" not in shown(cluster, capsys), "it has served: silence is a fault"
     cluster.node("spark-1").services[8000] = service
     cluster.stop()
-    begin(cluster)
+    cluster.begin()
     assert "the last start took 12 min; given up after 45 min" in shown(cluster, capsys)
     cluster.clock.sleep(46 * 60)
     assert "loading for" not in shown(cluster, capsys)

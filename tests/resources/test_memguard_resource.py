@@ -344,12 +344,12 @@ def test_status_has_the_last_minutes_of_a_trip() -> None:
     """Samples, phase and the largest processes; what can't be read is left out, not in the way."""
     cluster = serving()
     largest = [{"pid": 7, "name": "python3", "rss": 3 * GIB}]
-    trip(cluster, samples=[4000, 2000, 900], step=2.0, phase="loading", largest=largest)
+    trip(cluster, samples=[4000, 2000, 900], step=2.0, phase="serving", largest=largest)
     story = guard_status(cluster).story
     assert story is not None
     assert story.samples == (4000 * MIB, 2000 * MIB, 900 * MIB)
     assert (story.phase, story.largest, story.containers) == (
-        "loading",
+        "serving",
         ("python3 (7) 3.0 GiB",),
         ("test-r1",),
     )

@@ -75,6 +75,34 @@ def test_after_a_trip_the_headline_says_so(capsys: pytest.CaptureFixture[str]) -
     assert shown(cluster, capsys).splitlines()[0].split() == ["test", "tripped"]
 
 
+@pytest.mark.parametrize("content", [b"{", b"", b'{"at": 1}'])
+def test_a_trip_whose_record_makes_no_sense_is_a_trip(
+    capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    """The headline was "not asked"; what to do was told by diff only."""
+    cluster = Cluster.make()
+    cluster.apply()
+    node = cluster.node("spark-2")
+    node.files[node.path("trip.json", "~/.sparkop/test")] = (content, 0o644)
+    for number, name in enumerate(("spark-1", "spark-2")):
+        cluster.node(name).exit(f"test-r{number}", 137)
+    text = " ".join(shown(cluster, capsys).split())
+    assert text.startswith("test tripped (its record can't be read: trip.json of spark-2 is damaged)")
+    assert "spark-2: there: tail /home/spark/.sparkop/test/memguard.log tells more" in text
+    assert "to launch these numbers: sparkop apply --after-trip (the file is kept)" in text
+
+
+def test_a_group_that_has_served_was_not_killed_while_loading(capsys: pytest.CaptureFixture[str]) -> None:
+    """The guard says so for two minutes after a start; a group that has not served is loading indeed."""
+    for start, told in ((Cluster.apply, "while serving"), (Cluster.begin, "while loading")):
+        cluster = Cluster.make()
+        start(cluster)
+        node = cluster.node("spark-2")
+        CHANGES["trip"](node, {"available": 9, "floor": 1 << 30, "phase": "loading"})
+        node.exit("test-r1", 137)
+        assert f"the guard killed test-r1 {told}\n" in shown(cluster, capsys)
+
+
 @pytest.mark.parametrize(
     ("free", "told"), [(20, ""), (9, "under the soft floor"), (0.8, "under the action floor")]
 )
