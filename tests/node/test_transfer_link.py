@@ -30,21 +30,53 @@ def measured() -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize(
-    ("gigabits", "busy", "named"),
-    [(13, 0.1, True), (92, 0.1, False), (97, 0.1, False), (30, 0.1, False), (13, 0.9, False)],
+    ("tries", "said"),
+    [
+        ([(13, 0.1)], "carries 13.0 of 200 Gb/s: degraded"),
+        ([(92, 0.1)], ""),
+        ([(97, 0.1)], ""),
+        ([(30, 0.1)], ""),
+        ([(9, 0.9), (13, 0.9)], "unknown: the processors are busy, and 13.0 of 200 Gb/s"),
+        ([(9, 0.9), (13, 0.1), (8, 0.9)], "carries 13.0 of 200 Gb/s: degraded"),
+        ([(13, 0.1), (92, 0.9)], ""),
+        ([], ""),
+    ],
 )
-def test_a_figure_is_judged_by_the_links_own_speed(gigabits: float, busy: float, named: bool) -> None:
-    """The known figures of healthy and degraded halves; and none of a processor that could not do more."""
-    told = verdict("10.0.0.1", SPARK, gigabits * 1e9 / 8, busy)
-    assert bool(told) is named
-    assert not told or "13.0 of 200 Gb/s" in told
+def test_a_figure_is_judged_by_the_links_own_speed(tries: list[tuple[float, float]], said: str) -> None:
+    """The known figures of healthy and degraded halves; of a processor that could not do more, just that."""
+    told = verdict("10.0.0.1", SPARK, [(gigabits * 1e9 / 8, busy) for gigabits, busy in tries])
+    assert said in told
+    assert bool(told) is bool(said)
 
 
 def test_what_a_processor_limits_says_nothing_of_the_link() -> None:
-    """Loopback is as fast as the processor: never named, whatever else this machine does now."""
+    """Loopback is as fast as the processor: never called degraded, whatever else this machine does now."""
     rate, busy, theirs = measured()
     assert rate > 0
-    assert verdict("127.0.0.1", SPARK, rate, max(busy, theirs)) == ""
+    assert "degraded." not in verdict("127.0.0.1", SPARK, [(rate, max(busy, theirs))])
+
+
+@pytest.mark.parametrize(
+    ("tries", "asked", "said"),
+    [
+        ([(13, 0.9), (92, 0.2), (1, 0.1)], 2, ""),
+        ([(13, 0.1), (12, 0.1), (14, 0.1)], 3, "carries 14.0 of 200 Gb/s"),
+        ([(5, 0.9), (6, 0.9), (4, 0.9)], 3, "the processors are busy"),
+        ([None], 1, ""),
+        ([(13, 0.1), None], 2, "carries 13.0 of 200 Gb/s"),
+    ],
+)
+def test_a_bad_figure_is_doubted(
+    tries: list[tuple[float, float] | None], asked: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment in which the processors had other work is no property of the link."""
+    left = [each and (each[0] * 1e9 / 8, each[1]) for each in tries]
+    monkeypatch.setattr(link, "_try_once", lambda *_: left.pop(0))
+    monkeypatch.setattr(link, "PAUSE", 0.0)
+    told = link.look({"address": "10.0.0.1", "speed": SPARK}, None, "http://peer/speed", {})
+    assert said in told
+    assert bool(told) is bool(said)
+    assert len(tries) - len(left) == asked
 
 
 def test_a_link_that_only_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +89,7 @@ def test_a_link_that_only_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(link.socket.socket, "sendall", slowly)
     rate, busy, theirs = measured()
-    assert "degraded" in verdict("127.0.0.1", SPARK, rate, max(busy, theirs))
+    assert "carries" in verdict("127.0.0.1", SPARK, [(rate, max(busy, theirs))])
 
 
 def test_a_share_is_asked_over_a_connection_that_both_ends_keep(tmp_path: Path) -> None:
@@ -71,7 +103,7 @@ def test_a_share_is_asked_over_a_connection_that_both_ends_keep(tmp_path: Path) 
     known = link.BUSY
     try:
         link.BUSY = float("inf")
-        assert "degraded" in link.look(source, command, "http://peer/speed", {})
+        assert "carries" in link.look(source, command, "http://peer/speed", {})
     finally:
         link.BUSY = known
 
