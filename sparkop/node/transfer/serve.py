@@ -26,6 +26,7 @@ from . import link
 from .files import Block, File, TransferError, parse_file
 from .ledger import agrees, read_json
 from .place import Place
+from .sent import WINDOW, Sent
 from .status import is_alive
 
 WAIT = 5.0
@@ -33,6 +34,10 @@ WAIT = 5.0
 POLL = 0.05
 IDLE = 900.0
 """Seconds without a request after which the server ends."""
+QUIET = 10.0
+"""Seconds without a request after which the page cache of what was sent is let go."""
+PIPES = 8
+"""Processes that share the window behind what is sent: as many as a peer has streams over ssh (peers.py)."""
 SEND = 4 << 20
 IMAGE = "image/"
 """Of the path under which images are served, by their id."""
@@ -92,6 +97,10 @@ class Shelf:
             return str(phase)
         return "running" if is_alive(status) else "vanished"
 
+    def path(self, file: File) -> str:
+        """Where its bytes are, or will be."""
+        return self._place.find(file)
+
     def open(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
         """A handle on the bytes from ``start`` on, and how far they go (to ``end``); None: not here yet."""
         path = self._place.find(file)
@@ -143,6 +152,7 @@ class Handler(BaseHTTPRequestHandler):
     token: Optional[str] = None
     timeout = 120
     used_at = time.monotonic()
+    sent: Sent
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         pass
@@ -176,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(file, handle, start, reached)
         finally:
             os.close(handle)
+            self.sent.add(self.shelf.path(file), start, reached)
 
     def _wait(self, file: File, start: int, end: int) -> Tuple[Optional[int], int]:
         deadline = time.monotonic() + WAIT
@@ -298,12 +309,16 @@ def answer_on_stdio(state: str) -> None:
     with suppress(OSError):  # not a pipe
         fcntl.fcntl(1, _SET_PIPE_SIZE, 1 << 20)  # fewer turns between us and sshd
     _StdioHandler.shelf = Shelf(state)
-    _StdioHandler(None, ("ssh", 0), None)  # type: ignore[arg-type]
+    _StdioHandler.sent = Sent(WINDOW // PIPES)
+    try:
+        _StdioHandler(None, ("ssh", 0), None)  # type: ignore[arg-type]
+    finally:
+        _StdioHandler.sent.let_go()
 
 
 def bind(state: str, address: str, token: str) -> ThreadingHTTPServer:
     """A server on the fabric address, at a free port. Raises OSError."""
-    handler = type("Bound", (Handler,), {"shelf": Shelf(state), "token": token})
+    handler = type("Bound", (Handler,), {"shelf": Shelf(state), "sent": Sent(), "token": token})
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     server_class = type("BoundServer", (_Server,), {"address_family": family})
     server: ThreadingHTTPServer = server_class((address, 0), handler)
@@ -314,7 +329,12 @@ def serve_until_idle(server: ThreadingHTTPServer, stop: threading.Event) -> None
     """Answer until nobody has asked for a while."""
     thread = threading.Thread(target=server.serve_forever, args=(0.5,), daemon=True)
     thread.start()
+    sent: Sent = server.RequestHandlerClass.sent  # type: ignore[attr-defined]
     while not stop.wait(1.0):
-        if time.monotonic() - Handler.used_at > IDLE:
+        quiet = time.monotonic() - Handler.used_at
+        if quiet > QUIET:
+            sent.let_go()
+        if quiet > IDLE:
             break
     server.shutdown()
+    sent.let_go()
