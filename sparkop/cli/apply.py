@@ -86,7 +86,7 @@ def _tell_left_behind(spec: ClusterSpec) -> None:
     for node in left_behind(spec):
         click.echo(
             f"warning: {node} served before and is not in the spec any more: what runs there is not touched; "
-            f"on {node}: docker rm -f $(docker ps -aq --filter label=sparkop.cluster={spec.name})",
+            f"there: docker rm -f $(docker ps -aq --filter label=sparkop.cluster={spec.name})",
             err=True,
         )
 

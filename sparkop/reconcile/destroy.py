@@ -138,7 +138,7 @@ def _check_checkpoint(reading: Reading) -> None:
                 f"{place.link} is a link: what lies behind it is not removed, and another revision may need "
                 "this one by it; nothing was removed",
                 node=name,
-                remedy=f"on the node: ls -l {shlex.quote(place.link)}; put what it leads to in its place, or "
+                remedy=f"there: ls -l {shlex.quote(place.link)}; put what it leads to in its place, or "
                 "remove the link (and what it leads to, where nobody needs that), then destroy again",
             )
 

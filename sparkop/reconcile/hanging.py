@@ -164,7 +164,7 @@ class Watched:
         if document.docker is None:
             reason = document.error("docker") or "no answer"
             cause = f"Docker of {node}, which has rank {rank}, does not answer: {reason}"
-            return _Fault(rank, Hang(cause, f"on {node}: sudo systemctl restart docker; then {AGAIN}"))
+            return _Fault(rank, Hang(cause, f"there: sudo systemctl restart docker; then {AGAIN}"))
         container = document.container(name)
         if container is not None and container.running:
             return None

@@ -189,12 +189,12 @@ def _refused(node: str, reference: str, error: str) -> BlockedError:
     if "no space left" in lower:
         cause, remedy = (
             "the disk of the Docker engine is full",
-            f"on {node}: docker system df; docker image prune",
+            "there: docker system df; docker image prune",
         )
     elif "unauthorized" in lower or "denied" in lower or "403" in lower:
-        cause, remedy = "the registry wants a login, or the name is wrong", f"on {node}: docker login"
+        cause, remedy = "the registry wants a login, or the name is wrong", "there: docker login"
     elif "not found" in lower or "manifest unknown" in lower:
         cause, remedy = "the registry has no such image", "correct image.reference, or image.build.base"
     else:
-        cause, remedy = "the registry is not reachable from the node", f"on {node}: docker pull {reference}"
+        cause, remedy = "the registry is not reachable from the node", f"there: docker pull {reference}"
     return BlockedError(f"pulling {reference} failed", node=node, cause=cause, remedy=remedy, detail=error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,12 +140,12 @@ def _taken(node: DesiredNode, owner: str, cluster: str) -> Blocker:
 
 
 def _unowned(node: DesiredNode, cluster: str) -> Blocker:
-    path = f"{node.state}/{OWNER}"
+    path = shlex.quote(f"{node.state}/{OWNER}")
     return Blocker(
         node.name,
         KIND,
         Cause(OWNER, "damaged, and nothing else tells whose folder it is", f"belongs to {cluster}"),
-        f"if the folder is {cluster}'s: on {node.name}: mv {path} {path}.damaged, then sparkop apply",
+        f"if the folder is {cluster}'s, there: mv {path} {path}.damaged, then sparkop apply",
     )
 
 

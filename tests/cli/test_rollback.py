@@ -143,7 +143,7 @@ def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
     assert run(["apply", str(spec)]) == ExitCode.OK
     told = capsys.readouterr().err
     assert "spark-2 served before and is not in the spec any more" in told
-    assert "docker rm -f $(docker ps -aq --filter label=sparkop.cluster=test)" in told
+    assert "; there: docker rm -f $(docker ps -aq --filter label=sparkop.cluster=test)" in told
     assert {each.node for each in cluster.world.writes[writes:]} == {"spark-1"}
     assert container.running
     assert node.containers[container.spec.name] is container

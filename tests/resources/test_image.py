@@ -86,5 +86,5 @@ def test_an_engine_that_refuses_before_a_pull_begins_is_explained_too() -> None:
         image._pull(Context(), "spark-1", "base:1")  # type: ignore[arg-type]
     assert caught.value.node == "spark-1"
     assert caught.value.cause == "the registry is not reachable from the node"
-    assert caught.value.remedy == "on spark-1: docker pull base:1"
+    assert caught.value.remedy == "there: docker pull base:1"
     assert "registry.example" in (caught.value.detail or "")
