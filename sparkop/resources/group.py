@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sparkop.hosts.document import Container, Document
 from sparkop.resources import image_build
+from sparkop.resources.build_context import BuildContext
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
@@ -104,7 +105,9 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
         own = by_place.pop((rank.node, rank.name), None)
         cause = _rank_cause(rank, own) or _rebuilt(desired, observed, rank, own)
         if cause is not None:
-            if own is not None and cause.field != "state" and own.stamp.spec != desired.spec_hash:
+            if own is not None and _of_changed_files(desired, cause, own):
+                origin = Origin.FILES if origin is Origin.DRIFT else origin
+            elif own is not None and cause.field != "state" and own.stamp.spec != desired.spec_hash:
                 origin = Origin.SPEC
             causes.append((f"rank/{rank.rank}", rank.node, cause))
     left_over = tuple(by_place.values())
@@ -113,6 +116,14 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     if not causes and found:
         causes += _group_causes(desired, observed, history, tuple(f for f in found if f not in left_over))
     return Group(found, tuple(causes), desired.notes, origin, left_over)
+
+
+def _of_changed_files(desired: Desired, cause: Cause, own: Found) -> bool:
+    """The image is built of other files than the one that runs: on its base, these would be another image."""
+    base, context = own.container.labels.get(image_build.BASE), desired.outside.get(image_build.KIND)
+    if cause.field != "image.build" or base is None or not isinstance(context, BuildContext):
+        return False
+    return context.stamp(base) != own.container.labels.get(BUILD)
 
 
 def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:

@@ -39,6 +39,8 @@ class Origin(StrEnum):
     """It was never there."""
     SPEC = "spec"
     """The spec was changed since."""
+    FILES = "files"
+    """The files of the build context were changed since."""
     SPARKOP = "sparkop"
     """The spec is the same: this sparkop makes it of it otherwise than the one before."""
     DRIFT = "drift"

@@ -8,6 +8,7 @@ from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin
 
 ORIGINS = {
     Origin.SPEC: "the spec was changed",
+    Origin.FILES: "the files of the build context were changed",
     Origin.SPARKOP: "another sparkop made it",
     Origin.DRIFT: "drift",
 }

@@ -20,6 +20,7 @@ from sparkop.resources.image_build import BASE
 from sparkop.resources.labels import BUILD
 from sparkop.resources.operations import Action
 from sparkop.spec.models import ClusterSpec
+from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import Cluster, spec_of
 
 TAG = "made/here:local"
@@ -195,6 +196,31 @@ def test_ranks_of_the_image_before_are_replaced(tmp_path: Path) -> None:
     assert not set(ran) & {made.rank(number)[1].id for number in (0, 1)}
     assert [made.rank(n)[1].image_id for n in (0, 1)] == [image.id for image in images(made)]
     assert not made.plan().operations
+
+
+@pytest.mark.parametrize(
+    ("files", "changed", "told"),
+    [
+        (True, {}, "the files of the build context were changed"),
+        (True, {"ready": {"deadline": "9 min"}}, "the files of the build context were changed"),
+        (False, {"base": "other"}, "the spec was changed"),
+        (True, {"engine": {"kind": "vllm", "context": 4096}}, "the spec was changed"),
+    ],
+)
+def test_why_ranks_of_another_image_go_is_told(
+    tmp_path: Path, files: bool, changed: dict[str, Any], told: str
+) -> None:
+    """Files that were changed were called drift, or a change of the spec, whatever else that had."""
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    made = cluster(context=str(tmp_path))
+    made.apply()
+    if files:
+        (tmp_path / "kernel.py").write_text("fixed = True\n")
+    base = PINNED.replace("ab", "cd") if changed.pop("base", None) else PINNED
+    build = {"context": str(tmp_path), "base": base, "tag": TAG}
+    made.spec = spec_of(image={"reference": None, "build": build}, **changed)
+    (line,) = [line for line in plan_lines(made.plan()) if line.startswith("record ")]
+    assert line.endswith(f"[{told}]")
 
 
 def test_a_base_by_tag_is_what_the_head_has_under_it() -> None:
