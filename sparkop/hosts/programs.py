@@ -23,18 +23,27 @@ PYTHON_OPTIONS = ("-I", "-S")
 """Isolated, and without site-packages: the node's programs use the standard library only."""
 
 _LOADER = """\
-import sys, types
-package = types.ModuleType("node")
-package.__path__ = []
-sys.modules["node"] = package
-for name, source in {modules!r}:
-    module = types.ModuleType("node." + name)
-    module.__package__ = "node"
-    sys.modules["node." + name] = module
-    setattr(package, name, module)
-    exec(compile(source, "node/" + name + ".py", "exec"), module.__dict__)
-sys.exit(module.main(sys.stdin.buffer, sys.stdout.buffer))
+import sys
+from importlib.machinery import ModuleSpec
+
+class Packed:
+    sources = {sources!r}
+
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=name == "node") if name in self.sources else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(self.sources[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
+
+sys.meta_path.insert(0, Packed())
+from node import {main}
+sys.exit({main}.main(sys.stdin.buffer, sys.stdout.buffer))
 """
+"""A module is compiled when it is imported: what is imported in a function, only when that is called."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,10 @@ class Program:
 
 @cache
 def program(*modules: str) -> Program:
-    """A program made of modules of `sparkop.node`, in the order of their imports; the last has ``main``."""
+    """A program made of modules of `sparkop.node`; the last has ``main``."""
     folder = resources.files("sparkop.node")
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
-    return Program(modules[-1], _LOADER.format(modules=sources).encode())
+    sources = {f"node.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in modules}
+    return Program(modules[-1], _LOADER.format(sources={"node": "", **sources}, main=modules[-1]).encode())
 
 
 def probe_program() -> Program:

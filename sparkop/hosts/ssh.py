@@ -18,6 +18,7 @@ from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program, whole_length
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
+from sparkop.hosts.way import Way, in_background
 from sparkop.node.wire import DOCKER_SOCKET
 
 MOST_LINKS = 4
@@ -55,26 +56,18 @@ class SshHost(Machine):
         """Connect now; else the first use does. Raises UnreachableError."""
         self._link()
 
-    def open_ahead(self) -> None:
+    def open_ahead(self, way: Future[Way]) -> None:
         """Connect, and start the probe, in a thread. The first use waits for it, and gets its failure."""
-        self._ahead = Future()
-        threading.Thread(
-            target=self._open_ahead, args=(self._ahead,), daemon=True, name=f"connect {self.name}"
-        ).start()
+        self._ahead = in_background(f"connect {self.name}", lambda: self._opened(way.result()))
 
-    def _open_ahead(self, ahead: Future[tuple[Link, paramiko.Channel | None]]) -> None:
-        try:
-            link = open_link(self.target)
-        except BaseException as error:
-            ahead.set_exception(error)
-            return
-        channel = None
+    def _opened(self, way: Way) -> tuple[Link, paramiko.Channel | None]:
+        link = open_link(self.target, way)
         try:
             channel = link.transport.open_session(timeout=CHANNEL_TIMEOUT)
             _start(channel, probe_program(), CHANNEL_TIMEOUT)
         except _BROKEN:
-            channel = None  # the first use tells why
-        ahead.set_result((link, channel))
+            return link, None  # the first use tells why
+        return link, channel
 
     def close(self) -> None:
         """Never waits for a connection that is still being made: it is closed once it is there."""

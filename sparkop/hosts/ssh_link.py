@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shlex
 import socket
@@ -18,13 +17,10 @@ from paramiko.pkey import UnknownKeyType
 from sparkop.errors import HostKeyError, UnreachableError
 from sparkop.hosts.known_hosts import add_key, fingerprint, known_keys
 from sparkop.hosts.ssh_auth import Authentication, NotAuthenticatedError
-from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name, read_options
+from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name
+from sparkop.hosts.way import Way, find_way, network_error, place_of
 
 CHANNEL_TIMEOUT = 10.0
-USER_TIMEOUT_MS = 6000
-"""A sent byte that is not acknowledged for this long ends the connection (a node without power)."""
-KEEPALIVE = (3, 1, 3)
-"""Seconds of silence before the first question, between questions, and how many go unanswered."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are no output of ours
 
@@ -70,28 +66,28 @@ class Link:
             self.behind.close()
 
 
-def open_link(target: Target, jump: str | None = None) -> Link:
-    """Connect and authenticate.
+def open_link(target: Target, way: Way | None = None) -> Link:
+    """Connect and authenticate, by a way that was found before if there is one.
 
     Raises HostKeyError, or UnreachableError whose cause tells apart an unknown name, no route, no answer,
     refused, and permission denied.
     """
-    options = read_options(target, jump=jump)
-    behind = None
+    way = way or find_way(target)
+    options, behind = way.options, None
     if options.proxy_jump:
         hop, before = jump_target(target, options.proxy_jump)
-        behind = open_link(hop, before)
+        behind = open_link(hop, find_way(hop, before))
     try:
-        return Link(_connect(target, options, behind), options, behind)
+        stream = way.stream or _stream_through(target, options, behind)
+        return Link(_connect(target, options, stream), options, behind)
     except BaseException:
         if behind is not None:
             behind.close()
         raise
 
 
-def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connection:
+def _connect(target: Target, options: SshOptions, stream: Any) -> Connection:
     known = known_keys(options.known_hosts, options.host_key_name)
-    sock = _dial(target, options, behind)
     connection = Connection(
         options.hostname,
         user=options.user,
@@ -99,7 +95,7 @@ def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connec
         gateway=False,
         config=Config(lazy=True, overrides={"load_ssh_configs": False}),
         connect_kwargs={
-            "sock": sock,
+            "sock": stream,
             "auth_strategy": Authentication(options),
             "timeout": 2 * options.connect_timeout,  # of the whole handshake, its first line included
             "banner_timeout": options.connect_timeout,
@@ -121,7 +117,7 @@ def _connect(target: Target, options: SshOptions, behind: Link | None) -> Connec
             raise _host_key_error(target, options, key, "is revoked", changed=True)
     except BaseException as error:
         client.close()
-        sock.close()
+        stream.close()
         if isinstance(error, (OSError, EOFError, paramiko.SSHException)):
             raise _explain(error, target, options) from error
         raise
@@ -136,24 +132,15 @@ def _add_known(client: paramiko.SSHClient, name: str, kind: str, blob: bytes) ->
     client.get_host_keys().add(name, kind, key)
 
 
-def _dial(target: Target, options: SshOptions, behind: Link | None) -> Any:
-    """The stream below SSH: through a jump host, a proxy command, or TCP."""
+def _stream_through(target: Target, options: SshOptions, behind: Link | None) -> Any:
+    """The stream below SSH, through a jump host or a proxy command."""
     try:
         if behind is not None:
             place = (options.hostname, options.port)
             return behind.transport.open_channel("direct-tcpip", place, ("", 0), timeout=CHANNEL_TIMEOUT)
-        if options.proxy_command:
-            return _proxy(options.proxy_command)
-        sock = socket.create_connection((options.hostname, options.port), options.connect_timeout)
+        return _proxy(options.proxy_command or "")
     except (OSError, paramiko.SSHException) as error:
         raise _explain(error, target, options) from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else 40 ms a round trip
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-        for name, value in zip(names, (*KEEPALIVE, USER_TIMEOUT_MS), strict=True):
-            sock.setsockopt(socket.IPPROTO_TCP, name, value)
-    return sock
 
 
 def _proxy(command: str) -> socket.socket:
@@ -168,7 +155,6 @@ def _proxy(command: str) -> socket.socket:
 
 def _explain(error: BaseException, target: Target, options: SshOptions) -> UnreachableError:
     """The failure in the user's words."""
-    place = options.hostname if options.port == 22 else f"{options.hostname} port {options.port}"
     if isinstance(error, UnreachableError):
         return error
     if isinstance(error, _UnknownKeyError):
@@ -176,35 +162,20 @@ def _explain(error: BaseException, target: Target, options: SshOptions) -> Unrea
     if isinstance(error, paramiko.BadHostKeyException):
         return _host_key_error(target, options, error.key, "has changed", changed=True)
     if isinstance(error, NotAuthenticatedError):
-        return _denied(error, target, options, place)
-    cause, remedy = _network_cause(error, place)
-    return UnreachableError(
-        f"No SSH connection to {target.name}.", node=target.name, cause=cause, remedy=remedy
-    )
-
-
-def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
-    number = getattr(error, "errno", None)
-    if isinstance(error, socket.gaierror):
-        return f"the name {place} does not resolve", "Check the host in the spec or in ~/.ssh/config."
-    if number == errno.ECONNREFUSED:
-        return f"{place} refused the connection", "Check that sshd runs there, and the port."
-    if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return f"no route to {place}", "Check the cable, the address and that the node is on."
-    if isinstance(error, TimeoutError) or number == errno.ETIMEDOUT:
-        return f"{place} did not answer in time", "Check that the node is on, and the network between."
+        return _denied(error, target, options)
     if isinstance(error, paramiko.ChannelException):
-        return f"the jump host could not reach {place} ({error.text})", "Check the jump host."
-    if "banner" in str(error) or "No existing session" in str(error):
-        return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
-    return f"{place}: {error or type(error).__name__}", "Try `ssh -v` to the same host."
+        return UnreachableError(
+            f"No SSH connection to {target.name}.",
+            node=target.name,
+            cause=f"the jump host could not reach {place_of(options)} ({error.text})",
+            remedy="Check the jump host.",
+        )
+    return network_error(error, target, options)
 
 
-def _denied(
-    error: NotAuthenticatedError, target: Target, options: SshOptions, place: str
-) -> UnreachableError:
+def _denied(error: NotAuthenticatedError, target: Target, options: SshOptions) -> UnreachableError:
     remedy = f"Put your public key there: ssh-copy-id -p {options.port} {options.user}@{options.hostname}"
-    cause = f"permission denied for {options.user} at {place}"
+    cause = f"permission denied for {options.user} at {place_of(options)}"
     given = target.identity_file
     if given and not Path(given).expanduser().exists():
         cause += f"; {given} does not exist"

@@ -6,11 +6,14 @@ Stdlib-only, Python 3.8 or newer.
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator
 
 from . import wire
 
-Json = Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    Json = Any
 
 
 def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dict[str, Any]:

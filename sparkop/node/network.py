@@ -9,9 +9,15 @@ import errno
 import os
 import socket
 import struct
-from typing import Any, Iterator, Tuple
 
 from .wire import listed, maybe, number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Tuple
+
+    Listener = Tuple[int, str, int, int]
+    """Port, address, uid, inode of the socket."""
 
 VIRTUAL_INTERFACES = ("lo", "veth", "docker", "br-", "virbr")
 COUNTERS = ("packet_seq_err", "out_of_sequence", "req_transport_retries_exceeded")
@@ -177,10 +183,6 @@ def ports(wanted: list[int]) -> dict[str, Any]:
     if inodes:
         name_owners(inodes)
     return found
-
-
-Listener = Tuple[int, str, int, int]
-"""Port, address, uid, inode of the socket."""
 
 
 def listeners() -> list[Listener]:

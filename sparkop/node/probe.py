@@ -44,10 +44,15 @@ import stat
 import sys
 import time
 from binascii import b2a_base64, crc32
-from typing import Any, BinaryIO, Callable
 
-from . import engine, gpus, headers, health, leaving, network, ping, units, wire
+from . import engine, network, wire
 from .wire import maybe, read_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Callable
+
+    Json = Any
 
 VERSION = 1
 TURN = 0.25
@@ -68,8 +73,6 @@ OPTIONAL = {
 }
 """Sections that are read only when something is asked of them."""
 MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-
-Json = Any
 
 
 class Probe:
@@ -93,26 +96,26 @@ class Probe:
             "state": self.state,
             "follower": self.follower,
             "weights": self.weights,
-            "removable": lambda: leaving.Leaving(self.request["removable"]).look(),
-            "headers": lambda: headers.read(self.path(self.request["headers"])),
+            "removable": self.removable,
+            "headers": self.headers,
             "ports": lambda: network.ports(self.asked("ports")),
             "docker": lambda: engine.read(self.request, self.timeout, self.errors),
             "lost_gpus": self.lost_gpus,
             "changed": self.changed,
-            "health": lambda: health.read(self.errors),
-            "libraries": lambda: self.each("libraries", lambda path: health.library(self.path(path))),
+            "health": self.health,
+            "libraries": self.libraries,
             "pings": self.pings,
-            "units": lambda: units.read(self.request["state"], self.errors),
+            "units": self.units,
         }
         document: dict[str, Any] = {"version": VERSION, "nonce": self.request["nonce"]}
         gpu: dict[str, Any] = {}
         if self.wanted("gpu"):
-            self.read("gpu", gpus.ask, gpu)
+            self.read("gpu", self.ask_gpu, gpu)
         for name, read in sections.items():
             if self.wanted(name):
                 self.read(name, read, document)
         if "gpu" in gpu:
-            self.read("gpu", lambda: gpus.answer(gpu["gpu"], self.timeout), document)
+            self.read("gpu", lambda: self.gpu(gpu["gpu"]), document)
         document["errors"] = self.errors
         return document
 
@@ -144,9 +147,48 @@ class Probe:
                 self.errors["%s:%s" % (section, item)] = wire.describe(error)
         return found
 
+    # A module that only its section needs is imported there: most probes do not pay for it.
+
+    def ask_gpu(self) -> Json:
+        from . import gpus
+
+        return gpus.ask()
+
+    def gpu(self, running: list[Any]) -> Json:
+        from . import gpus
+
+        return gpus.answer(running, self.timeout)
+
+    def removable(self) -> Json:
+        from . import leaving
+
+        return leaving.Leaving(self.request["removable"]).look()
+
+    def headers(self) -> Json:
+        from . import headers
+
+        return headers.read(self.path(self.request["headers"]))
+
+    def health(self) -> Json:
+        from . import health
+
+        return health.read(self.errors)
+
+    def libraries(self) -> dict[str, Json]:
+        from . import health
+
+        return self.each("libraries", lambda path: health.library(self.path(path)))
+
+    def units(self) -> Json:
+        from . import units
+
+        return units.read(self.request["state"], self.errors)
+
     def pings(self) -> dict[str, Json]:
         """By the name of the question; all at once, as each may wait."""
         from concurrent.futures import ThreadPoolExecutor
+
+        from . import ping
 
         def one(asked: dict[str, Any]) -> Json:
             try:
@@ -161,6 +203,8 @@ class Probe:
         return {name: answer for name, answer in zip(names, answers) if answer is not None}  # noqa: B905 (3.8)
 
     def lost_gpus(self) -> dict[str, Json]:
+        from . import gpus
+
         asked = self.request["lost_gpus"]
         return gpus.lost(asked["containers"], bool(asked.get("always")), self.timeout)
 
@@ -207,6 +251,8 @@ class Probe:
     def follower(self) -> dict[str, Any]:
         """Who keeps the log of which container (node/follow.py), and whether that process runs. A damaged
         record names nobody: it is written anew."""
+        from . import units
+
         try:
             found = read_json(os.path.join(os.path.expanduser(self.request["state"]), "logs.json"))
         except (FileNotFoundError, ValueError):

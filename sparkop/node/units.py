@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 from . import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Json = Any
 
 FOLDER = "units"
 SYSTEM, USER, DETACHED = "systemd", "systemd --user", "detached"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 LINGER = "/var/lib/systemd/linger"
-
-Json = Any
 
 
 def read(state: str, errors: dict[str, str]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from sparkop.hosts.base import Host, ReadableHost
-from sparkop.hosts.connect import close_all, connect
+from sparkop.hosts.connect import close_all, connect_all
 from sparkop.hosts.ssh_options import Target
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -15,7 +15,7 @@ from sparkop.spec.nodes import NodeSpec
 @contextmanager
 def readable_nodes(spec: ClusterSpec) -> Iterator[Mapping[str, ReadableHost]]:
     """Hosts that have no method that could change a node."""
-    hosts = {node.name: connect(target_of(node), writable=False) for node in spec.nodes}
+    hosts = connect_all([target_of(node) for node in spec.nodes], writable=False)
     try:
         yield hosts
     finally:
@@ -25,7 +25,7 @@ def readable_nodes(spec: ClusterSpec) -> Iterator[Mapping[str, ReadableHost]]:
 @contextmanager
 def writable_nodes(spec: ClusterSpec) -> Iterator[Mapping[str, Host]]:
     """Hosts for apply, stop and watch."""
-    hosts = {node.name: connect(target_of(node), writable=True) for node in spec.nodes}
+    hosts = connect_all([target_of(node) for node in spec.nodes], writable=True)
     try:
         yield hosts
     finally:

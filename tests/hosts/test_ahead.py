@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -9,8 +11,15 @@ import paramiko
 import pytest
 
 from sparkop.errors import UnreachableError
-from sparkop.hosts import ssh
-from sparkop.hosts.connect import Target, connect
+from sparkop.hosts import connect, ssh
+from sparkop.hosts.connect import Target, connect_all
+from sparkop.hosts.ssh_options import read_options
+from sparkop.hosts.way import Way
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "find_way", lambda target: Way(read_options(target), None))
 
 
 class SilentLink:
@@ -33,12 +42,12 @@ def test_the_first_use_gets_the_failure_and_does_not_try_again(monkeypatch: pyte
     """Else a node without power costs two connect timeouts."""
     calls: list[str] = []
 
-    def unreachable(target: Target) -> None:
+    def unreachable(target: Target, _way: Way | None = None) -> None:
         calls.append(target.name)
         raise UnreachableError("No SSH connection.", node=target.name)
 
     monkeypatch.setattr(ssh, "open_link", unreachable)
-    host = connect(Target("one", host="192.0.2.1"), writable=False)
+    host = connect_all([Target("one", host="192.0.2.1")], writable=False)["one"]
     with pytest.raises(UnreachableError, match="No SSH connection"):
         host.probe({"sections": []})
     assert calls == ["one"]
@@ -50,13 +59,13 @@ def test_the_first_use_gets_the_failure_and_does_not_try_again(monkeypatch: pyte
 def test_it_begins_without_a_use_and_close_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, link = threading.Event(), threading.Event(), SilentLink()
 
-    def slow(_target: Target) -> SilentLink:
+    def slow(_target: Target, _way: Way | None = None) -> SilentLink:
         begun.set()
         assert go_on.wait(10)
         return link
 
     monkeypatch.setattr(ssh, "open_link", slow)
-    host = connect(Target("one", host="192.0.2.1"), writable=False)
+    host = connect_all([Target("one", host="192.0.2.1")], writable=False)["one"]
     assert begun.wait(10)
     host.close()
     assert not link.closed.is_set()
@@ -72,7 +81,7 @@ def test_closing_waits_for_no_connection_that_is_being_made(monkeypatch: pytest.
         alive = True
         close = staticmethod(closed.set)
 
-    def slow(_target: Target) -> Any:
+    def slow(_target: Target, _way: Way | None = None) -> Any:
         begun.set()
         answer.wait(30)
         return Made()
@@ -85,3 +94,42 @@ def test_closing_waits_for_no_connection_that_is_being_made(monkeypatch: pytest.
     assert not closed.is_set()
     answer.set()
     assert closed.wait(10)
+
+
+def test_a_way_that_is_not_found_is_told_by_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(target: Target) -> Way:
+        raise UnreachableError("No SSH connection.", node=target.name, cause="no route")
+
+    monkeypatch.setattr(connect, "find_way", nowhere)
+    host = connect_all([Target("one", host="192.0.2.1")], writable=False)["one"]
+    with pytest.raises(UnreachableError) as told:
+        host.probe({"sections": []})
+    assert told.value.cause == "no route"
+
+
+def test_all_ways_are_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is slow to reach holds up no other, and none waits for the SSH library."""
+    meeting = threading.Barrier(2)
+
+    def find(target: Target) -> Way:
+        meeting.wait(10)
+        raise UnreachableError("No SSH connection.", node=target.name, cause="they met")
+
+    monkeypatch.setattr(connect, "find_way", find)
+    hosts = connect_all([Target(name, host="192.0.2.1") for name in ("one", "two")], writable=False)
+    for host in hosts.values():
+        with pytest.raises(UnreachableError) as told:
+            host.probe({"sections": []})
+        assert told.value.cause == "they met"
+
+
+def test_ssh_is_imported_without_what_only_tests_of_invoke_need() -> None:
+    """asyncio alone is a twentieth of a cold diff; who wants the real unittest.mock later gets it."""
+    program = (
+        "import sys; from sparkop.hosts.connect import Target, connect_all\n"
+        "connect_all([Target('one', host='127.0.0.1', port=1)], writable=False)\n"
+        "print('asyncio' in sys.modules, 'invoke' in sys.modules)\n"
+        "from unittest.mock import Mock; print(Mock(return_value=3)())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "3"]

@@ -18,7 +18,7 @@ import pytest
 
 from sparkop.errors import BlockedError, LeaseHeldError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Host
-from sparkop.hosts.connect import Target, connect
+from sparkop.hosts.connect import Target, connect_all
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.obstacle import obstacle
 from sparkop.hosts.simulated import SimulatedHost
@@ -80,11 +80,15 @@ def _simulated(_request: pytest.FixtureRequest) -> Node:
     return Node(SimulatedHost(node), SimulatedHost(node), _fence("~/.sparkop/contract"), 8000)
 
 
+def _host(target: Target) -> Host:
+    return connect_all([target], writable=True)[target.name]
+
+
 def _local(request: pytest.FixtureRequest) -> Node:
     folder: Path = request.getfixturevalue("short_folder")
     api = request.getfixturevalue("api")
     there = Target("node", "local", local=True)
-    hosts = (connect(there, writable=True), connect(there, writable=True))
+    hosts = (_host(there), _host(there))
     return Node(*hosts, _fence(str(folder / "state")), api)
 
 
@@ -92,7 +96,7 @@ def _ssh(request: pytest.FixtureRequest) -> Node:
     there = request.getfixturevalue("shared_sshd").target()
     folder: Path = request.getfixturevalue("short_folder")
     api = request.getfixturevalue("api")
-    hosts = (connect(there, writable=True), connect(there, writable=True))
+    hosts = (_host(there), _host(there))
     return Node(*hosts, _fence(str(folder / "state")), api)
 
 
@@ -100,7 +104,7 @@ def _lab(request: pytest.FixtureRequest) -> Node:
     lab: Lab = request.getfixturevalue("inside_lab")
     assert busybox(lab, "spark-1") == IMAGE
     there = Target("node", "spark-1.lab")
-    hosts = (connect(there, writable=True), connect(there, writable=True))
+    hosts = (_host(there), _host(there))
     return Node(*hosts, _fence(f"~/.sparkop/contract{next(_numbers)}"))
 
 

@@ -120,8 +120,8 @@ def test_a_probe_starts_no_process_and_loads_nothing_heavy() -> None:
     """It runs every few seconds: what it imports is most of what it costs."""
     program = probe_program()
     source = program.source.replace(
-        b"sys.exit(module.main(sys.stdin.buffer, sys.stdout.buffer))",
-        b"module.main(sys.stdin.buffer, sys.stdout.buffer); print(*sys.modules, file=sys.stderr)",
+        b"sys.exit(probe.main(sys.stdin.buffer, sys.stdout.buffer))",
+        b"probe.main(sys.stdin.buffer, sys.stdout.buffer); print(*sys.modules, file=sys.stderr)",
     )
     assert source != program.source
     statement = program.statement.replace(str(len(program.source)), str(len(source)))
@@ -130,4 +130,14 @@ def test_a_probe_starts_no_process_and_loads_nothing_heavy() -> None:
     done = subprocess.run(command, input=source + request, capture_output=True, check=True)
     loaded = set(done.stderr.decode().split())
     assert "socket" in loaded
-    assert not loaded & {"subprocess", "http.client", "ssl", "email", "asyncio", "logging", "urllib"}
+    assert not loaded & {
+        "subprocess",
+        "http.client",
+        "ssl",
+        "email",
+        "asyncio",
+        "logging",
+        "urllib",
+        "typing",
+    }
+    assert not loaded & {"node.health", "node.gpus", "node.headers", "node.leaving", "node.ping"}, "not asked"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from sparkop.errors import HostKeyError, UnreachableError
-from sparkop.hosts.connect import Target, close_all, connect
+from sparkop.hosts.connect import Target, close_all, connect_all
 from sparkop.hosts.ssh import SshHost
 from tests.hosts.services import Api, running_api
 from tests.hosts.sshd import Sshd, free_port, make_key
@@ -420,7 +420,8 @@ class TestLimits:
 
 def test_a_host_for_reading_has_nothing_that_writes(sshd: Sshd) -> None:
     """``diff`` gets these: structurally unable to write."""
-    host: Any = connect(sshd.target(), writable=False)
+    target = sshd.target()
+    host: Any = connect_all([target], writable=False)[target.name]
     public = {name for name in dir(host) if not name.startswith("_")}
     assert public == {"name", "probe", "http", "read_file", "log_lines", "close"}
     assert not re.search("SshHost", repr(vars(host).keys()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +55,12 @@ class Program:
         return answer
 
     def pid(self) -> int:
-        return int((self.state / "transfer" / "lock").read_text())
+        """Of the process that works on the job; it writes its number once it is on its own."""
+        deadline = time.monotonic() + 20
+        while not (text := (self.state / "transfer" / "lock").read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        return int(text)
 
     def wait(self, seconds: float = 60.0) -> dict[str, Any]:
         """Until no process works on the job; the last status."""
@@ -180,3 +187,20 @@ def test_the_packed_program_is_the_same_bytes_in_every_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.strip() == sha256(program())
+
+
+def test_the_number_of_a_killed_process_is_forgotten(node: Node, hub: Hub, transfer: Program) -> None:
+    """It may be another program's by now: cancel must not signal it."""
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        lock = node.state / "transfer" / "lock"
+        lock.write_text(str(bystander.pid))
+        hub.faults.rate = MIB
+        with lock.open() as held:
+            assert not transfer("status")["running"]
+            fcntl.flock(held, fcntl.LOCK_EX)  # a holder that has not written its number yet
+            releasing = threading.Timer(1.0, lambda: fcntl.flock(held, fcntl.LOCK_UN))
+            releasing.start()
+            transfer("cancel")
+            releasing.join()
+        assert bystander.poll() is None
+        bystander.kill()

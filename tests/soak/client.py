@@ -10,13 +10,14 @@ import threading
 import time
 from contextlib import closing
 
-from sparkop.hosts.connect import Target, connect
+from sparkop.hosts.connect import Target, connect_all
 
 
 def main() -> int:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    host = connect(Target("spark-1", host="spark-1.lab", user="root"), writable=False)
+    target = Target("spark-1", host="spark-1.lab", user="root")
+    host = connect_all([target], writable=False)[target.name]
     key = (host.read_file("~/.sparkop/standin/api_key") or b"").decode().strip()
     body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}

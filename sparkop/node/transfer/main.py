@@ -254,13 +254,17 @@ _COMMANDS: Dict[str, Callable[[str, Json], Json]] = {
 
 
 def _lock(state: str, name: str) -> Optional[IO[str]]:
-    """The lock of a lasting process, with its process id inside; None when another holds it."""
+    """The lock of a lasting process, for its process id; None when another holds it.
+
+    It is emptied first: the number of a process that was killed passes to others, and would be theirs.
+    """
     file = open(os.path.join(state, "transfer", name), "a+")  # noqa: SIM115 - held as long as the process lives
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
         return None
+    file.truncate(0)
     return file
 
 
@@ -307,7 +311,6 @@ def _detach(state: str, log: str, lock: IO[str], work: Callable[[], None]) -> No
         nothing = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, nothing), (1, output), (2, output)):
             os.dup2(source, target)
-        lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         work()

@@ -1,0 +1,100 @@
+"""The way to a node: what the user's ssh would do, and the TCP stream.
+
+No SSH library is needed for it: the ways to all nodes are found while that is imported, which takes as long.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparkop.errors import UnreachableError
+from sparkop.hosts.ssh_options import SshOptions, Target, read_options
+
+USER_TIMEOUT_MS = 6000
+"""A sent byte that is not acknowledged for this long ends the connection (a node without power)."""
+KEEPALIVE = (3, 1, 3)
+"""Seconds of silence before the first question, between questions, and how many go unanswered."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to reach a node."""
+
+    options: SshOptions
+    stream: socket.socket | None
+    """Open; None where a jump host or a proxy command gives it. Whoever takes the way closes it."""
+
+
+def find_way(target: Target, jump: str | None = None) -> Way:
+    """Ask ssh, and connect. ``jump``: the hosts to go through, instead of those of the configuration.
+
+    Raises UnreachableError, whose cause tells apart an unknown name, no route, no answer and refused.
+    """
+    options = read_options(target, jump=jump)
+    if options.proxy_jump or options.proxy_command:
+        return Way(options, None)
+    try:
+        return Way(options, _dial(options))
+    except OSError as error:
+        raise network_error(error, target, options) from error
+
+
+def in_background(name: str, function: Callable[[], T]) -> Future[T]:
+    """The outcome of a function that runs in a thread of its own; the process's end does not wait for it."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return outcome
+
+
+def network_error(error: BaseException, target: Target, options: SshOptions) -> UnreachableError:
+    """A failure below SSH in the user's words."""
+    cause, remedy = _network_cause(error, place_of(options))
+    return UnreachableError(
+        f"No SSH connection to {target.name}.", node=target.name, cause=cause, remedy=remedy
+    )
+
+
+def place_of(options: SshOptions) -> str:
+    """The server's address, as messages have it."""
+    return options.hostname if options.port == 22 else f"{options.hostname} port {options.port}"
+
+
+def _dial(options: SshOptions) -> socket.socket:
+    stream = socket.create_connection((options.hostname, options.port), options.connect_timeout)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else 40 ms a round trip
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        for name, value in zip(names, (*KEEPALIVE, USER_TIMEOUT_MS), strict=True):
+            stream.setsockopt(socket.IPPROTO_TCP, name, value)
+    return stream
+
+
+def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
+    number = getattr(error, "errno", None)
+    if isinstance(error, socket.gaierror):
+        return f"the name {place} does not resolve", "Check the host in the spec or in ~/.ssh/config."
+    if number == errno.ECONNREFUSED:
+        return f"{place} refused the connection", "Check that sshd runs there, and the port."
+    if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"no route to {place}", "Check the cable, the address and that the node is on."
+    if isinstance(error, TimeoutError) or number == errno.ETIMEDOUT:
+        return f"{place} did not answer in time", "Check that the node is on, and the network between."
+    if "banner" in str(error) or "No existing session" in str(error):
+        return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
+    return f"{place}: {error or type(error).__name__}", "Try `ssh -v` to the same host."
