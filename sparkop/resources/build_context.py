@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from pathlib import Path
 import sparkop
 from sparkop.spec.models import ClusterSpec
 
+DOCKERFILE = "Dockerfile"
+_BACKTICK = re.compile(rb"(#[^\n]*=[^\n]*\n)*#\s*escape\s*=\s*`", re.IGNORECASE)
+"""A directive before everything else."""
 LARGEST = 64 << 20
 """Bytes of a context: a model or a virtual environment in it is a mistake."""
 
@@ -30,12 +34,47 @@ class BuildContext:
         """What the label of an image built of it says; ``base`` as the build gets it."""
         return "v1:" + hashlib.sha256(f"{self.content} {base}".encode()).hexdigest()
 
+    def labelled(self, label: str, value: str) -> bytes:
+        """The archive with a label from the first step of every stage on, so that what a build leaves that
+        fails or is broken off carries it too: the engine's own labels come with the last step."""
+        data = io.BytesIO()
+        with (
+            tarfile.open(fileobj=io.BytesIO(self.archive)) as source,
+            tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+        ):
+            for member in source:
+                file = source.extractfile(member)
+                content = file.read() if file else b""
+                if member.name == DOCKERFILE:
+                    content = _with_label(content, f'LABEL {label}="{value}"'.encode())
+                    member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return data.getvalue()
+
+
+def _with_label(dockerfile: bytes, label: bytes) -> bytes:
+    """A line after every FROM. In the lines of a Dockerfile: a step goes on after a backslash (or what the
+    file says instead), over blank lines and comments."""
+    lines: list[bytes] = []
+    escape = b"`" if _BACKTICK.match(dockerfile) else b"\\"
+    step = b""
+    for line in dockerfile.splitlines():
+        lines.append(line)
+        text = line.strip()
+        if not text or text.startswith(b"#"):
+            continue
+        step = step or text.split()[0].upper()
+        if not text.endswith(escape):
+            lines += [label] if step == b"FROM" else []
+            step = b""
+    return b"\n".join(lines) + b"\n"
+
 
 def beside(spec: ClusterSpec, folder: Path) -> ClusterSpec:
     """The spec with a relative build context made absolute, when it is a folder beside the spec's file."""
     build = spec.image.build
     own = (folder / build.context).resolve() if build else folder
-    if build is None or not (own / "Dockerfile").is_file():
+    if build is None or not (own / DOCKERFILE).is_file():
         return spec
     image = spec.image.model_copy(update={"build": build.model_copy(update={"context": str(own)})})
     return spec.model_copy(update={"image": image})
@@ -53,7 +92,7 @@ def _folder(name: str) -> Path:
     package = Path(sparkop.__file__).parent
     shipped = (package / "_images" / name, package.parent / "images" / name)
     for folder in (*shipped, Path(name).expanduser()):
-        if (folder / "Dockerfile").is_file():
+        if (folder / DOCKERFILE).is_file():
             return folder
     raise ValueError(f"{name} is no folder with a Dockerfile, and no build context of sparkop's")
 

@@ -116,11 +116,12 @@ def _build(context: Context, node: str, base: str, stamp: str, bring: Callable[[
         bring(base)
         found = _image(context, node, base)
     here = base if found is None or found.digests else standin(base) or base  # as its engine calls it
+    cluster = context.desired.spec.name
     stream = context.host(node).containers.build(
-        files.archive,
+        files.labelled(BUILT_FOR, cluster),
         build.tag,
         arguments={"BASE": here},
-        labels={BUILD: stamp, BASE: base, BUILT_FOR: context.desired.spec.name},
+        labels={BUILD: stamp, BASE: base, BUILT_FOR: cluster},
         fence=context.fence(node),
     )
     _follow(stream, context, node, build.tag)

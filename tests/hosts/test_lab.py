@@ -17,6 +17,8 @@ from sparkop.hosts.document import parse_document
 from sparkop.hosts.rails import rails
 from sparkop.hosts.ssh import SshHost
 from sparkop.lab.lab import Lab
+from sparkop.resources.build_context import read_context
+from sparkop.resources.labels import BUILT_FOR
 from tests.labkit import busybox, until
 
 pytestmark = pytest.mark.lab
@@ -257,3 +259,32 @@ def test_shells_are_installed() -> None:
     """The tests of login shells need them; say it before they fail one by one."""
     missing = [shell for shell in ("zsh", "fish", "tcsh") if shutil.which(shell) is None]
     assert not missing, f"install {' '.join(missing)}"
+
+
+def test_what_a_failed_build_leaves_goes_with_its_chain_and_the_base_stays(
+    lab: Lab, spark: SshHost, fence: Fence, tmp_path: Path
+) -> None:
+    """Steps that went well stay in the engine, for the next build; destroy finds the last by its label."""
+    note = str(time.monotonic_ns())
+    (tmp_path / "Dockerfile").write_text(
+        f"ARG BASE\nFROM $BASE\nENV NOTE={note}\nCOPY Dockerfile /one\nRUN exit 3\n"
+    )
+    context, cluster = read_context(str(tmp_path)), f"failing-{note}"
+    built = spark.containers.build(
+        context.labelled(BUILT_FOR, cluster), "failing:1", arguments={"BASE": IMAGE}, labels={}, fence=fence
+    )
+    assert "non-zero code: 3" in list(built)[-1]["error"]
+
+    def left() -> list[str]:
+        docker = parse_document(spark.probe({"unnamed": f"{BUILT_FOR}={cluster}", "images": [IMAGE]})).docker
+        assert docker is not None
+        assert docker.images[IMAGE] is not None
+        return [image.id for image in docker.unnamed]
+
+    def all_images() -> set[str]:
+        return set(lab.host("spark-1").exec(["docker", "images", "-aq", "--no-trunc"]).stdout.split())
+
+    (last,), before = left(), all_images()
+    assert spark.act("image.remove", {"reference": last, "spare": True}, fence)["changed"]
+    assert left() == []
+    assert len(before - all_images()) == 3, "label, environment and copy"

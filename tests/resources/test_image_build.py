@@ -376,3 +376,23 @@ def test_a_context_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("sparkop.resources.build_context.LARGEST", 1000)
     (tmp_path / "Dockerfile").write_text("FROM x\n" + "#" * 1000)
     assert "more than" in read_context(str(tmp_path)).problem
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "labelled"),
+    [
+        ("FROM a\nRUN b", "FROM a\n+\nRUN b\n"),
+        ("from \\\n  # which\n\n  a AS b\nFROM b\n", "from \\\n  # which\n\n  a AS b\n+\nFROM b\n+\n"),
+        ("# FROM x\nRUN a \\\n FROM b\nFROM c\n", "# FROM x\nRUN a \\\n FROM b\nFROM c\n+\n"),
+        ("# escape=`\nFROM a\nCOPY b c\\\nFROM d\n", "# escape=`\nFROM a\n+\nCOPY b c\\\nFROM d\n+\n"),
+        ("#syntax=x\n# Escape = `\nFROM `\n a\r\nRUN c\n", "#syntax=x\n# Escape = `\nFROM `\n a\n+\nRUN c\n"),
+    ],
+)
+def test_every_step_of_a_build_carries_whose_it_is(dockerfile: str, labelled: str, tmp_path: Path) -> None:
+    """What a failed build leaves could not be told from the user's own, and stayed after destroy."""
+    (tmp_path / "Dockerfile").write_bytes(dockerfile.encode())
+    (tmp_path / "file").write_text("kept")
+    found = read_context(str(tmp_path))
+    with tarfile.open(fileobj=io.BytesIO(found.labelled("of", "name"))) as archive:
+        texts = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}  # type: ignore[union-attr]
+    assert texts == {"Dockerfile": labelled.replace("+", 'LABEL of="name"'), "file": "kept"}
