@@ -158,7 +158,12 @@ _REMEDIES = (
     ),
     ("No space left", "make room there: df -h shows which disk is full"),
     ("Disk quota exceeded", "make room there, or raise that user's quota"),
-    ("Read-only file system", "the kernel may have found the disk damaged: sudo dmesg tells"),
+    (
+        "Read-only file system",
+        "that file system is mounted read-only: findmnt -T PATH shows the mount, sudo mount -o remount,rw "
+        "MOUNT-POINT makes it writable. If it was writable before, the kernel may have found the disk "
+        "damaged: sudo dmesg tells",
+    ),
 )
 """What to do about a refusal of the node's operating system."""
 

@@ -92,6 +92,7 @@ def test_what_the_system_refuses_has_a_way_on() -> None:
     for message, way in (
         ("PermissionError: Permission denied: /s", "chown"),
         ("OSError: No space left", "df"),
+        ("OSError: Read-only file system: /s", "mounted read-only: findmnt"),
     ):
         with pytest.raises(BlockedError) as caught:
             raise_act_error({"error": {"kind": "os", "message": message}}, node="n")
