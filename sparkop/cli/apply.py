@@ -54,9 +54,9 @@ def apply_spec(
         refuse_unsafe(loaded)
         from sparkop.reconcile.converge import converge
         from sparkop.reconcile.ready_specs import remember_ready
+        from sparkop.views.outcomes import show_applied
         from sparkop.views.plan import ask_approval, show_left
         from sparkop.views.progress import logged_progress
-        from sparkop.views.status import show_applied
 
         approve: Approve | None = None if yes else ask_approval
         _tell_left_behind(loaded.spec)

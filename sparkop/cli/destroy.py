@@ -37,8 +37,8 @@ def command(
     from sparkop.reconcile.destroy import destroy
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.views.confirm import confirm
+    from sparkop.views.outcomes import show_destroyed
     from sparkop.views.progress import logged_progress
-    from sparkop.views.status import show_destroyed
 
     loaded, _ = reach_spec(spec, overlays, sets)
     name = loaded.spec.name

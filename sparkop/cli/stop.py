@@ -28,8 +28,8 @@ def command(
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.stop import stop_serving
     from sparkop.views.confirm import confirm
+    from sparkop.views.outcomes import show_stopped
     from sparkop.views.progress import logged_progress
-    from sparkop.views.status import show_stopped
 
     loaded, _ = reach_spec(spec, overlays, sets)
     if not yes:

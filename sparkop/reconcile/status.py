@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sparkop.engines.common import has_key, is_open
-from sparkop.engines.paths import expand, key_path
 from sparkop.hosts.document import Document, Unit
+from sparkop.reconcile.access import access_of
 from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Sign, signs_in
 from sparkop.reconcile.measured import Measured
@@ -151,7 +150,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     """Say per node and resource what is as desired, what differs, and what is unknown. Pure."""
     desired, observed = reading.desired, reading.observed
     spec = desired.spec
-    head = desired.nodes.get(desired.head)
+    access = access_of(desired)
     explained = explain(spec, observed.endpoint)
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     state = _state(reading, plan)
@@ -163,15 +162,15 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         ranks=_ranks(reading, "stopped" if state == "stopped" else "missing"),
         endpoint=str(observed.endpoint.serving),
         endpoint_detail=observed.endpoint.detail,
-        url=f"http://{_address(desired)}:{spec.api.port}/v1",
-        models=spec.api.served_names,
-        key_path=expand(key_path(spec), head.home if head else "~") if has_key(spec) else None,
+        url=access.url,
+        models=access.models,
+        key_path=access.key_path,
         stopped_by_human=reading.history.intent.stopped,
         watch=_watch(reading),
         warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
-        open=is_open(spec),
+        open=access.open,
         endpoint_cause=explained.cause if explained else "",
         endpoint_remedy=explained.remedy if explained else "",
         loading=loading(desired, observed, reading.history),
@@ -219,14 +218,6 @@ def with_measured(status: Status, measured: tuple[Measured, ...]) -> Status:
 def with_notes(status: Status, notes: tuple[str, ...]) -> Status:
     """The status with what a reader of the logs would take for a fault."""
     return replace(status, notes=notes)
-
-
-def _address(desired: Desired) -> str:
-    """Where clients reach the API: the one address that it has, else the head as sparkop reaches it."""
-    bind, remote = desired.spec.api.bind, desired.spec.head.remote
-    if bind not in ("0.0.0.0", "::"):  # noqa: S104 (compared, not listened on)
-        return f"[{bind}]" if ":" in bind else bind
-    return "localhost" if remote is None else remote.host
 
 
 def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStatus:

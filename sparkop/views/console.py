@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any
 
 from sparkop.plain import json_plain, plain
 
@@ -34,7 +34,7 @@ def talk() -> Console:
     return PlainConsole(stderr=True, soft_wrap=not sys.stderr.isatty())
 
 
-def print_lines(lines: Iterable[str], channel: TextIO | None = None) -> None:
+def print_lines(lines: Iterable[str], channel: IO[str] | None = None) -> None:
     """Lines without colours on stdout, or another channel; a terminal breaks those that are too long."""
     (channel or sys.stdout).write("".join(f"{plain(line)}\n" for line in lines))
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.text import Text
+from typing import IO, TYPE_CHECKING
 
 from sparkop.errors import SparkopError
 from sparkop.reconcile.launcher import LauncherLog
 from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
-from sparkop.views.console import talk
+from sparkop.views.console import print_lines, talk
 from sparkop.views.errors import error_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PLAIN_INTERVAL = 5.0
 """Seconds between two progress lines of one operation where there is no terminal."""
@@ -29,9 +31,12 @@ def title(operation: Operation) -> str:
 @contextmanager
 def progress_listener(console: Console | None = None) -> Iterator[Listener]:
     """A listener that shows what goes on, on stderr."""
+    if console is None and not sys.stderr.isatty():
+        yield _Plain(sys.stderr)
+        return
     console = console or talk()
     if not console.is_terminal:
-        yield _Plain(console)
+        yield _Plain(console.file)
         return
     from sparkop.views.progress_bars import progress_bars
 
@@ -51,21 +56,30 @@ def logged_progress(cluster: str) -> Iterator[Listener]:
         raise
 
 
-def outcome_line(event: Event) -> Text | None:
+Line = tuple[str | tuple[str, str], ...]
+"""Parts of a line: text, or text and its style, as rich assembles them where there are colours."""
+
+
+def outcome_line(event: Event) -> Line | None:
     """The line that stays for an event; None for one that leaves no line."""
     match event.phase:
         case Phase.DONE if event.operation:
-            return Text.assemble(("✓ ", "green"), f"{title(event.operation)}  ", (_took(event), "dim"))
+            return ("✓ ", "green"), f"{title(event.operation)}  ", (_took(event), "dim")
         case Phase.FAILED if event.operation:
-            return Text.assemble(("✗ ", "bold red"), title(event.operation), f": {event.text}")
+            return ("✗ ", "bold red"), title(event.operation), f": {event.text}"
         case Phase.SKIPPED if event.operation:
-            return Text.assemble(("- ", "yellow"), f"not started: {title(event.operation)}")
+            return ("- ", "yellow"), f"not started: {title(event.operation)}"
         case Phase.OBSERVED | Phase.PLANNED | Phase.NOTE:
-            return Text(f"{event.node}: {event.text}" if event.node else event.text)
+            return (f"{event.node}: {event.text}" if event.node else event.text,)
         case Phase.LOG:
-            return Text(f"  {event.node} | {event.text}", style="dim")
+            return ((f"  {event.node} | {event.text}", "dim"),)
         case _:
             return None
+
+
+def without_style(line: Line) -> str:
+    """Its text."""
+    return "".join(part if isinstance(part, str) else part[0] for part in line)
 
 
 def _took(event: Event) -> str:
@@ -81,7 +95,7 @@ def _kept(emit: Listener, write: Callable[[str], None]) -> Listener:
         if event.phase is Phase.STARTED and event.operation:
             write(f"… {title(event.operation)}")
         elif line := outcome_line(event):
-            write(line.plain)
+            write(without_style(line))
 
     return both
 
@@ -89,24 +103,28 @@ def _kept(emit: Listener, write: Callable[[str], None]) -> Listener:
 class _Plain:
     """One line an event; progress at most every PLAIN_INTERVAL seconds an operation."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, channel: IO[str]) -> None:
+        self._channel = channel
         self._last: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
         if event.phase is Phase.STARTED and event.operation:
-            self._console.print(Text(f"… {title(event.operation)}"))
+            self._say(f"… {title(event.operation)}")
         elif event.phase is Phase.PROGRESS and event.operation:
             self._progress(event, event.operation)
         elif line := outcome_line(event):
-            self._console.print(line)
+            self._say(without_style(line))
 
     def _progress(self, event: Event, operation: Operation) -> None:
         now = time.monotonic()
         if now - self._last.get(operation.key, float("-inf")) < PLAIN_INTERVAL:
             return
         self._last[operation.key] = now
-        self._console.print(Text(f"… {title(operation)}: {progress_text(event)}"))
+        self._say(f"… {title(operation)}: {progress_text(event)}")
+
+    def _say(self, line: str) -> None:
+        print_lines([line], self._channel)
+        self._channel.flush()
 
 
 def progress_text(event: Event) -> str:

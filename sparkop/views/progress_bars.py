@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.progress_bar import ProgressBar
 from rich.table import Column
+from rich.text import Text
 
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation
@@ -70,7 +71,7 @@ class _Live:
                 if task is not None:
                     self._progress.remove_task(task)
             if line := outcome_line(event):
-                self._console.print(line)
+                self._console.print(Text.assemble(*line))
 
     def _update(self, event: Event, operation: Operation) -> None:
         task = self._tasks.get(operation.key)

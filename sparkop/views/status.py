@@ -1,4 +1,4 @@
-"""The report of ``status``, and the last words of ``apply`` and ``stop``."""
+"""The report of ``status``."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sparkop.reconcile.converge import Converged
-from sparkop.reconcile.destroy import Destroyed
 from sparkop.reconcile.measured import Measured
-from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.speeds import Speeds
-from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status, status_of
-from sparkop.reconcile.stop import Stopped
-from sparkop.resources.compare import counted, human_bytes, precise_seconds
+from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status
+from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.trip import FILE as TRIP
 from sparkop.resources.trip import Story
 from sparkop.serving.canary import Serving
-from sparkop.views.console import out, print_json, talk
+from sparkop.views.console import out, print_json
 from sparkop.views.documents import document
+from sparkop.views.outcomes import OPEN
 from sparkop.views.quantities import moment, sparkline
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _STYLE = {"ok": "green", "differs": "yellow", "unknown": "red"}
-OPEN = "no key: whoever reaches this port may use the model. `api.key: generate` in the spec makes one"
 _SIGN = {"ok": "✓", "differs": "≠", "unknown": "?"}
 
 
@@ -219,58 +215,3 @@ def story_lines(node: str, story: Story) -> list[Text]:
         )
         lines.append(Text(told, "yellow"))
     return lines
-
-
-def show_applied(result: Converged, output: str = "text") -> None:
-    """URL, model and where the key is, on stdout."""
-    status = status_of(result.reading, Plan())
-    if output == "json":
-        print_json({"operations": result.operations, **document(status)})
-        return
-    done = counted(result.operations, "operation") if result.operations else "nothing to do"
-    talk().print(Text.assemble(("converged", "bold green"), f": {done}"))
-    console = out()
-    console.print(f"url    {status.url}")
-    console.print(f"model  {', '.join(status.models)}")
-    if status.key_path:
-        console.print(f"key    {status.key_path}")
-    if status.open:
-        talk().print(Text(OPEN, style="yellow"))
-
-
-def show_stopped(stopped: Stopped, output: str = "text") -> None:
-    """What was removed on each node, and its memory now."""
-    if output == "json":
-        print_json(document(stopped))
-        return
-    console = out()
-    if stopped.already:
-        talk().print("already stopped: nothing runs; sparkop apply starts it again")
-    for node in dict.fromkeys((*stopped.removed, *stopped.available)):
-        if node in stopped.refused:
-            continue
-        removed = stopped.removed.get(node)
-        what = f"removed {', '.join(removed)}" if removed else "nothing ran"
-        memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
-        console.print(Text.assemble((f"{node}: ", "bold"), what, memory))
-    for node, refusal in stopped.refused.items():
-        runs = f"; {', '.join(refusal.runs)} still runs" if refusal.runs else ""
-        console.print(
-            Text.assemble((f"{node}: ", "bold"), (f"nothing was stopped: {refusal.reason}{runs}", "red"))
-        )
-        console.print(Text.assemble(("  do: ", "green"), refusal.remedy))
-    for node, reason in stopped.unknown.items():
-        console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
-
-
-def show_destroyed(gone: Destroyed, output: str = "text") -> None:
-    """What was removed on each node."""
-    if output == "json":
-        print_json(document(gone))
-        return
-    if not gone.removed and not gone.unknown:
-        talk().print("nothing of the cluster is there")
-    for node, removed in gone.removed.items():
-        out().print(Text.assemble((f"{node}: ", "bold"), f"removed {', '.join(removed) or 'nothing'}"))
-    for node, reason in gone.unknown.items():
-        out().print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sparkop.cli import run
 from sparkop.errors import UnreachableError
 from sparkop.hosts.base import ReadableHost
-from sparkop.hosts.connect import ReadOnlyHost
+from sparkop.hosts.connect import ReadOnlyHost, Target
 from sparkop.reconcile import nodes
 from tests.spec.samples import MINIMAL, write
 
@@ -37,11 +37,11 @@ def test_a_reading_command_never_connects_to_write(
     """Whatever the code behind it does: there is nothing that it could write with."""
     asked: list[bool] = []
 
-    def connect(target: Any, *, writable: bool) -> ReadableHost:
+    def connect(targets: Sequence[Target], *, writable: bool) -> dict[str, ReadableHost]:
         asked.append(writable)
-        raise UnreachableError("nobody is asked in this test", node=target.name)
+        raise UnreachableError("nobody is asked in this test", node=targets[0].name)
 
-    monkeypatch.setattr(nodes, "connect", connect)
+    monkeypatch.setattr(nodes, "connect_all", connect)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     code = run([*command, str(write(tmp_path, MINIMAL, "spec.yaml"))])
     assert code in (0, 4)
