@@ -21,7 +21,8 @@ lease.watching        ``info``, ``over``: a watch lives, or ends; needs no lease
 file.write            ``path``, ``content`` (base64), ``mode``, ``aside`` (``changed``)
 file.remove           ``path``, ``aside``: keep what was there as ``path.damaged-TIME`` (``changed``)
 directory.ensure      ``path``, ``mode`` (``changed``)
-directory.remove      ``path``: below the state folder, or the folder itself (``changed``)
+directory.remove      ``path``: below the state folder, or the folder itself; then folders for weights that
+                      a transfer has made go too where they are empty (``changed``)
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)
@@ -171,6 +172,8 @@ class Act:
             raise ArgumentsError("%s is not below the state folder" % path)
         if not os.path.isdir(path):
             return {"changed": False}
+        if path == self.folder:
+            leaving.remove_made(path)
         shutil.rmtree(path)
         return {"changed": True}
 

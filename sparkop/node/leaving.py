@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ from . import wire
 
 ENDINGS = ("blocks", "copy", "partial")
 """Of the files beside one that is being written (node/transfer/blocks.py)."""
+MADE = os.path.join("transfer", "folders.json")
 COMMIT = re.compile(r"[0-9A-Za-z]+")
 STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY)
 """Why a folder is not removed, and why that is right."""
@@ -147,6 +149,20 @@ class Leaving:
             except OSError as error:
                 if error.errno not in STAYS:
                     raise
+
+
+def remove_made(state: str) -> None:
+    """Folders that a transfer has made for weights (node/transfer/folders.py) and that are empty now: not one
+    that somebody has made anew, or put a link in place of."""
+    try:
+        made = json.loads(wire.read_text(os.path.join(state, MADE)))
+        inodes = {str(path): int(inode) for path, inode in made.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return  # none, or it tells nothing
+    for path in sorted(inodes, key=len, reverse=True):
+        with suppress(OSError):
+            if os.path.realpath(path) == path and os.stat(path).st_ino == inodes[path]:
+                os.rmdir(path)
 
 
 def below(folder: str) -> list[str]:

@@ -193,10 +193,10 @@ def _release(_state: str, request: Json) -> Json:
     return {"released": count}
 
 
-def _mark(_state: str, request: Json) -> Json:
+def _mark(state: str, request: Json) -> Json:
     from . import shared
 
-    return shared.mark(request)
+    return shared.mark(state, request)
 
 
 def _seen(_state: str, request: Json) -> Json:

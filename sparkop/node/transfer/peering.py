@@ -15,6 +15,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from .files import TransferError
 from .ledger import write_whole
 
+COMMENT = "sparkop:"
+"""How the comment of every key begins that a sparkop has made (resources/peers.py)."""
+
 
 def make_key(state: str, comment: str) -> Dict[str, Any]:
     """This node's key pair, made when it is not there; returns the public half."""
@@ -138,18 +141,47 @@ def forbid(prefix: str) -> None:
 
 
 def _edit(ours: Callable[[str], bool], line: Optional[str]) -> None:
-    """Replace the lines of authorized_keys whose comment is ours, the others untouched."""
+    """Replace the lines of authorized_keys whose comment is ours, the others untouched. With the last key of
+    a sparkop, whichever cluster's, the lock goes too."""
     folder = os.path.expanduser("~/.ssh")
+    if line is None and not os.path.isdir(folder):
+        return
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.realpath(os.path.join(folder, "authorized_keys"))
-    with open(os.path.join(folder, ".sparkop.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = os.path.join(folder, ".sparkop.lock")
+    with _locked(lock):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 before = file.read()
         except FileNotFoundError:
             before = ""
-        kept = [old for old in before.splitlines() if not ours(old.rpartition(" ")[2])]
-        after = "".join(old + "\n" for old in kept + ([line] if line else []))
+        kept = [old for old in before.splitlines() if not ours(_comment(old))]
+        lines = kept + ([line] if line else [])
+        after = "".join(old + "\n" for old in lines)
         if after != before:
             write_whole(path, after.encode("utf-8", "surrogateescape"), mode=0o600)
+        if not any(_comment(each).startswith(COMMENT) for each in lines):
+            os.unlink(lock)
+
+
+def _comment(line: str) -> str:
+    return line.rpartition(" ")[2]
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Held by its name: who has waited for a lock that was removed meanwhile takes the one that is there."""
+    while True:
+        with open(path, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(path, lock.fileno()):
+                continue
+            yield
+            return
+
+
+def _is_at(path: str, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False

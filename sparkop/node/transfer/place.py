@@ -8,6 +8,7 @@ import shlex
 import stat
 from typing import Iterable, List, Mapping, Optional
 
+from . import folders
 from .blocks import Staging, is_locked
 from .files import File, Piece, TransferError, no_file, no_folder, read_only
 from .ledger import sync_folder, write_whole
@@ -70,9 +71,10 @@ class Place:
     def writable(self) -> bool:
         return os.access(self.root, os.W_OK | os.X_OK) and not _read_only(self.root)
 
-    def prepare(self, files: Iterable[File]) -> None:
-        """Make the folders. Raises TransferError when the user of this node can't write there, and for a
-        link that leads nowhere: the disk behind it may not be mounted, and the first one is not to be filled.
+    def prepare(self, files: Iterable[File], state: str) -> None:
+        """Make the folders, and remember in ``state`` which ones were made. Raises TransferError where the
+        user of this node can't write, and for a link that leads nowhere: the disk behind it may not be
+        mounted, and the first one is not to be filled.
         """
         lost = _lost_link(self._named)
         if lost:
@@ -80,14 +82,14 @@ class Place:
                 "place", "%s is a link to %s, which is not there" % (lost, os.readlink(lost)),
                 "mount or make what it leads to, or remove the link",
             )  # fmt: skip
-        folders = {os.path.dirname(self.target(file)) for file in files} | {self.root}
+        wanted = {os.path.dirname(self.target(file)) for file in files} | {self.root}
         if self.hub:
-            folders |= {os.path.dirname(self.shown(file.path)) for file in files} | {
+            wanted |= {os.path.dirname(self.shown(file.path)) for file in files} | {
                 os.path.join(self.root, "refs")
             }
-        for folder in sorted(folders):
+        for folder in sorted(wanted):
             try:
-                os.makedirs(folder, exist_ok=True)
+                folders.make(state, folder)
             except (FileExistsError, NotADirectoryError):
                 raise no_folder(folder) from None
             except PermissionError as error:

@@ -30,6 +30,7 @@ class Run:
     """Carries out a job. ``run`` never raises: how it ended is in the status."""
 
     def __init__(self, state: str, job: Job, stop: threading.Event) -> None:
+        self._state = state
         self._job = job
         self._stop = stop
         self._ledger = Ledger(state)
@@ -46,10 +47,10 @@ class Run:
             self._look()
         else:
             if not self._place.holds(job.files):
-                self._place.prepare(job.files)  # told before hours of hashing
+                self._place.prepare(job.files, self._state)  # told before hours of hashing
             missing = self._look()
             if missing:
-                self._place.prepare(job.files)
+                self._place.prepare(job.files, self._state)
                 missing = self._adopt(missing)
             if missing:
                 self._check_space(missing)

@@ -16,10 +16,10 @@ FORGOTTEN = 3600.0
 """Seconds after which a mark was left behind by a controller that is gone."""
 
 
-def mark(request: Dict[str, Any]) -> Dict[str, Any]:
+def mark(state: str, request: Dict[str, Any]) -> Dict[str, Any]:
     """Write the mark ``nonce`` into the folder, which is made when it is absent. Raises TransferError."""
     place = Place(request["directory"], request.get("hub"))
-    place.prepare(())
+    place.prepare((), state)
     for name in os.listdir(place.root):
         path = os.path.join(place.root, name)
         if name.startswith(NAME):
