@@ -25,7 +25,7 @@ from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.trip import Story, advice_for, damaged, damaged_remedy, story_in
+from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
@@ -281,7 +281,7 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
         trip_damaged=unread,
         advice=damaged_remedy(reading.desired, name)
         if unread
-        else advice_for(reading.desired.spec)
+        else advice_of(reading.desired.spec, document)
         if trip
         else "",
         story=_story(document, reading),

@@ -29,6 +29,8 @@ DRAFT = "trip.draft"
 JSON, and is not read."""
 AFTER = "sparkop apply --after-trip"
 """How a human confirms what has tripped."""
+WORTH = 256 << 20
+"""Bytes: of a smaller fall it is not asked who took it, a node's small processes move by so much."""
 NO_TIME = 1e11
 """Seconds since 1970 that no clock shows: a record with such a time is damaged."""
 
@@ -53,6 +55,12 @@ class Story:
     """The lowest MemAvailable of each step, oldest first."""
     step: float = 2.0
     """Seconds."""
+    missing: int = 0
+    """By how much memory had fallen in the time of the samples."""
+    outside: int | None = None
+    """How much of that processes took that are no rank's, when it was the greater part."""
+    taker: str = ""
+    """Who of them took most."""
 
 
 class GuardTrip:
@@ -78,11 +86,10 @@ class GuardTrip:
             if name not in desired.nodes or not desired.ranks:
                 continue
             told = f"killed the ranks at {human_bytes(trip.available)} available"
-            advice = advice_for(desired.spec)
             unchanged = _unchanged(desired, observed, trip)
             if unchanged and AGREED_TRIP not in history.agreed:
                 cause = Cause("guard", told, f"never under {human_bytes(trip.floor)}")
-                remedy = f"{advice}; to launch the same numbers again: {AFTER}"
+                remedy = remedy_of(desired.spec, observed.documents[name])
                 blockers.append(Blocker(name, KIND, cause, remedy))
                 down = {o.key: o for o in (*operations, *_survivors(desired, observed))}
                 operations = list(down.values())
@@ -146,7 +153,7 @@ def look_again(context: Context, nodes: Iterable[str]) -> None:
             entry_text(found) if found else f"the memory guard stopped the ranks; {FILE} is damaged",
             node=node,
             cause="it did so while the group was started",
-            remedy=f"{advice_for(context.desired.spec)}; to launch the same numbers again: {AFTER}",
+            remedy=remedy_of(context.desired.spec, document),
         )
 
 
@@ -157,6 +164,19 @@ def _unchanged(desired: Desired, observed: Observed, trip: Trip) -> bool:
     if any(rank.made(trip.hash) for rank in desired.ranks):
         return True
     return _of_this_spec(desired, observed, trip)
+
+
+def remedy_of(spec: ClusterSpec, document: Document) -> str:
+    """What to do about the trip of a node, and how to go on."""
+    return f"{advice_of(spec, document)}; to launch the same numbers again: {AFTER}"
+
+
+def advice_of(spec: ClusterSpec, document: Document) -> str:
+    """Against what took the memory: lower numbers are no help against a process that is no rank's."""
+    story = story_in(document)
+    if story is None or story.outside is None:
+        return advice_for(spec)
+    return f"end {story.taker or 'what took it'}, or let it take less: the group did not take this memory"
 
 
 def advice_for(spec: ClusterSpec) -> str:
@@ -248,7 +268,10 @@ def story_in(document: Document) -> Story | None:
     trip = trip_in("", document)
     if trip is None or not isinstance(record, dict):
         return None
-    samples, step = record.get("samples"), record.get("step")
+    found, step = record.get("samples"), record.get("step")
+    samples = tuple(int(s) << 20 for s in found if isinstance(s, int)) if isinstance(found, list) else ()
+    missing = max(samples, default=0) - trip.available
+    outside, taker = _outside(record, missing)
     return Story(
         at=trip.at,
         available=trip.available,
@@ -258,11 +281,26 @@ def story_in(document: Document) -> Story | None:
         largest=_processes(record.get("largest")),
         after=_processes(record.get("after")),
         available_after=whole(record.get("available_after")),
-        samples=tuple(int(s) << 20 for s in samples if isinstance(s, int))
-        if isinstance(samples, list)
-        else (),
+        samples=samples,
         step=float(step) if isinstance(step, int | float) and 0 < step < NO_TIME else 2.0,
+        missing=max(0, missing),
+        outside=outside,
+        taker=taker,
     )
+
+
+def _outside(record: Mapping[str, Any], missing: int) -> tuple[int | None, str]:
+    """How much was taken outside of the group and who took most; None unless that is most of what is missing.
+
+    By what they have in their own memory: what ranks have on the GPU is in no figure of a process, so the
+    group's share is what is left. The look after the kill sees also who took it all in the last seconds.
+    """
+    looks = [look for key in ("outside", "outside_after") if isinstance(look := record.get(key), dict)]
+    grown = [(whole(look.get("grew")) or 0, look.get("most")) for look in looks]
+    grew, most = max(grown, key=lambda each: each[0], default=(0, None))
+    if missing < WORTH or grew * 2 <= missing:
+        return None, ""
+    return min(grew, missing), _process(most) if isinstance(most, dict) else ""
 
 
 def _texts(found: Any) -> tuple[str, ...]:

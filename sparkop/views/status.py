@@ -205,13 +205,17 @@ def story_lines(node: str, story: Story) -> list[Text]:
         picture = f"  available {human_bytes(story.samples[0])} {sparkline(story.samples)} "
         picture += f"{human_bytes(story.available)}, floor {human_bytes(story.floor)} (the last {minutes})"
         lines.append(Text(picture))
+    if story.outside is not None:
+        told = f"  something outside the group took it: {human_bytes(story.outside)} of the "
+        told += f"{human_bytes(story.missing)} that are missing"
+        told += f", most of it {story.taker}" if story.taker else ""
+        lines.append(Text(told, "yellow"))
     for when, processes in (("seconds before", story.largest), ("3 s after", story.after)):
         if processes:
             lines.append(Text(f"  largest {when}: {', '.join(processes)}"))
     left = story.available_after
     if story.after and left is not None and left < story.floor:
-        told = (
-            f"  the kill brought little: {human_bytes(left)} available; {story.after[0]} is no rank: end it"
-        )
+        told = f"  the kill brought little: {human_bytes(left)} available"
+        told += f"; {story.after[0]} is no rank: end it" if story.outside is None else ""
         lines.append(Text(told, "yellow"))
     return lines

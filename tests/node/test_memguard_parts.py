@@ -18,6 +18,7 @@ import pytest
 from sparkop.node.memguard import engine, main, reading, record, watcher
 from sparkop.node.memguard.engine import Docker, Rank
 from sparkop.node.memguard.guard import Guard
+from sparkop.node.memguard.outside import Outside
 from sparkop.resources.guard import program
 from tests.labkit import until
 from tests.node.memguard_docker import Engine, docker
@@ -78,9 +79,11 @@ def test_free_blocks_of_large_orders(tmp_path: Path) -> None:
 def test_the_largest_processes_and_what_containers_hold() -> None:
     """By the group of each process; this one is among all."""
     own = reading.cgroup(os.getpid()).split(":")[-1].strip() or "/"
-    largest, held = reading.processes({"mine": own})
-    assert len(largest) == 3
-    assert held["mine"] > 0
+    found = reading.processes({"mine": own})
+    assert len(found.largest) == 3
+    assert found.containers["mine"] > 0
+    assert os.getpid() not in found.outside
+    assert os.getpid() in reading.processes({}).outside
 
 
 def test_a_rank_is_killed_by_the_kernel() -> None:
@@ -191,9 +194,26 @@ def test_far_from_the_floor_a_look_at_all_processes_opens_one_file_of_most(tmp_p
             (place / "comm").write_text(f"p{pid}\n")
             (place / "cgroup").write_text("0::/docker/abc\n" if pid in (3, 6) else "0::/\n")
     (tmp_path / "3" / "comm").unlink()  # it ended meanwhile
-    largest, held = reading.processes({"mine": "abc"}, str(tmp_path))
-    assert [(each["pid"], each["name"]) for each in largest] == [(4, "p4"), (5, "p5"), (6, "p6")]
-    assert held == {"mine": 7000 * reading.PAGE}
+    found = reading.processes({"mine": "abc"}, str(tmp_path))
+    assert [(each["pid"], each["name"]) for each in found.largest] == [(4, "p4"), (5, "p5"), (6, "p6")]
+    assert found.containers == {"mine": 7000 * reading.PAGE}
+    assert found.outside == {4: 3999 * reading.PAGE, 5: 2999 * reading.PAGE}
+
+
+def test_what_processes_outside_have_taken_is_told_with_who_took_most(tmp_path: Path) -> None:
+    """Since the oldest look that is kept: one that ended has given back, one that is new has taken all."""
+    for pid in (4, 5, 6, 7):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_text(f"p{pid}\n")
+    looks = Outside(2)
+    proc = str(tmp_path)
+    assert looks.look({4: 90 * MIB, 5: 10 * MIB, 6: MIB}, proc) == {"grew": 0, "most": None}
+    told = looks.look({4: 90 * MIB, 5: 40 * MIB, 7: 20 * MIB}, proc)
+    assert told == {"grew": 49 * MIB, "most": {"pid": 5, "name": "p5", "rss": 40 * MIB}}
+    told = looks.look({4: 90 * MIB, 5: 40 * MIB, 7: 25 * MIB}, proc)
+    assert told == {"grew": 54 * MIB, "most": {"pid": 5, "name": "p5", "rss": 40 * MIB}}
+    told = looks.look({4: 90 * MIB, 5: 40 * MIB, 7: 26 * MIB}, proc)
+    assert told == {"grew": 6 * MIB, "most": {"pid": 7, "name": "p7", "rss": 26 * MIB}}
 
 
 def test_a_full_disk_has_room_for_the_record(tmp_path: Path) -> None:

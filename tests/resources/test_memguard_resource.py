@@ -375,6 +375,40 @@ def test_a_program_that_is_no_rank_is_told_when_the_kill_brought_little(left: in
     assert ("hog (9) 100.0 GiB is no rank: end it" in text) is told
 
 
+HOG = {"pid": 9, "name": "hog", "rss": 30 * GIB}
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ({"outside": {"grew": 20 * GIB, "most": HOG}}, True),
+        ({"outside": {"grew": 0, "most": None}, "outside_after": {"grew": 30 * GIB, "most": HOG}}, True),
+        ({"outside": {"grew": 5 * GIB, "most": HOG}}, False),
+        ({}, False),
+    ],
+    ids=["before", "in the last seconds", "the smaller part", "an older guard"],
+)
+def test_memory_that_was_taken_outside_of_the_group_is_no_reason_to_lower_its_numbers(
+    looks: dict[str, Any], told: bool
+) -> None:
+    """A rank is the largest process all the same; kvCache was to be lowered for what another program took."""
+    cluster = serving()
+    rank = {"pid": 7, "name": "VLLM::Worker", "rss": 60 * GIB}
+    trip(cluster, available=GIB // 2, samples=[30 * 1024, 20 * 1024, 512], largest=[rank, HOG], **looks)
+    status = status_of(cluster.observe(), cluster.plan())
+    guard = status.nodes[1].guard
+    assert guard is not None
+    assert guard.story is not None
+    text = "\n".join(line.plain for line in story_lines("spark-2", guard.story))
+    (blocked,) = [b for b in cluster.plan().blockers if b.resource == "trip"]
+    assert ("outside the group took it" in text) is told
+    assert ("GiB of the 29.5 GiB that are missing, most of it hog (9) 30.0 GiB" in text) is told
+    for advice in (guard.advice, blocked.remedy):
+        assert ("end hog (9) 30.0 GiB, or let it take less" in advice) is told
+        assert ("lower memory.kvCache" in advice) is not told
+    assert "to launch the same numbers again: sparkop apply --after-trip" in blocked.remedy
+
+
 def test_too_little_memory_is_refused_before_a_launch_with_figures() -> None:
     """vLLM wants its share of all memory; nothing is started, and it says what there is and what it takes."""
     cluster = Cluster.make(spec_of(2, memory={"gpuFraction": 0.85}))
@@ -513,8 +547,10 @@ RECORD: dict[str, Any] = {
     "largest": [{"pid": 1, "name": "a", "rss": 5}],
     "after": [{"pid": 1, "name": "a", "rss": 5}],
     "available_after": 3,
+    "outside": {"grew": 1 << 40, "most": {"pid": 1, "name": "a", "rss": 5}},
+    "outside_after": {"grew": 1 << 40, "most": {"pid": 1, "name": "a", "rss": 5}},
     "step": 2.0,
-    "samples": [1, 2],
+    "samples": [1, 2000],
 }
 ODD = (
     None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -48,10 +49,13 @@ def test_memory_pressure_is_answered_told_and_not_repeated(serving: User) -> Non
     until(lambda: "killed by the kernel when need be" in state(serving, "spark-2", "memguard.log"))
     serving.sparkop("lab", "break", "memory-pressure", "spark-2", check=0)
     try:
+        until(lambda: "outside_after" in state(serving, "spark-2", "trip.json"))
         told = serving.sparkop("status", STANDIN, check=6).out
-        assert "the guard killed standin-r1" in told
+        assert "the guard killed standin-r1 while serving" in told
         assert "▁" in told
-        assert "lower memory.kvCache (now 64.0 MiB) before you raise the guard's floor" in told
+        assert "something outside the group took it" in told
+        assert re.search(r"spark-2: end python3 \(\d+\) [0-9.]+ GiB, or let it take less", told)
+        assert "lower memory.kvCache" not in told
         serving.sparkop("apply", STANDIN, check=6)
         assert not running(serving, "spark-1"), "the rank that was not killed is down too"
         serving.sparkop("apply", STANDIN, check=6)

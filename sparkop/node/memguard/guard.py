@@ -41,8 +41,8 @@ class Floors(NamedTuple):
 class Guard:
     """One look is one `tick`. Reader, writer of the record and clock are given by who runs it.
 
-    ``ranks`` and ``largest`` are set by the watcher; ``said`` and ``kills`` are what it has to do: lines of
-    the log, and ranks that Docker is to kill as well.
+    ``ranks``, ``largest`` and ``outside`` are set by the watcher; ``said`` and ``kills`` are what it has to
+    do: lines of the log, and ranks that Docker is to kill as well.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Guard:
         self.quickest = max(0.0005, margin / RATE / 4)
         self.ranks: tuple[Rank, ...] = ()
         self.largest: list[dict[str, Any]] = []
+        self.outside: dict[str, Any] = {}
         self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.kills: queue.SimpleQueue[Rank] = queue.SimpleQueue()
         self.phase = GATE
@@ -153,6 +154,7 @@ class Guard:
             "numbers": [rank.numbers for rank in ranks],
             "containers": [rank.name for rank in ranks],
             "largest": self.largest,
+            "outside": self.outside,
             "step": STEP,
             "samples": [*self.samples(), memory.available >> 20],
         }

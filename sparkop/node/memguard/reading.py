@@ -79,10 +79,19 @@ SMALL = 1 << 20
 """Resident bytes under which a process is not looked at any closer: a node has hundreds of them."""
 
 
-def processes(
-    identifiers: dict[str, str], proc: str = "/proc"
-) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The three processes with the most resident memory, and the resident bytes of each container.
+class Held(NamedTuple):
+    """Who holds memory. Bytes."""
+
+    largest: list[dict[str, Any]]
+    """The three processes with the most resident memory."""
+    containers: dict[str, int]
+    """Resident bytes of each container."""
+    outside: dict[int, int]
+    """Of each process in none of them, what no file lies behind."""
+
+
+def processes(identifiers: dict[str, str], proc: str = "/proc") -> Held:
+    """Looks at all of them.
 
     ``identifiers``: name of a container -> its id, found in the processes' cgroups. One file a process, and
     a second one of those that hold something: this is most of what the guard costs far from the floor.
@@ -90,6 +99,7 @@ def processes(
     """
     found: list[tuple[int, int]] = []
     held = dict.fromkeys(identifiers, 0)
+    outside: dict[int, int] = {}
     try:
         listed = os.listdir(proc)
     except OSError:
@@ -98,20 +108,23 @@ def processes(
         if not pid.isdigit():
             continue
         try:
-            resident = int(_content("%s/%s/statm" % (proc, pid)).split(None, 2)[1]) * PAGE
+            pages = _content("%s/%s/statm" % (proc, pid)).split(None, 3)
+            resident, shared = int(pages[1]) * PAGE, int(pages[2]) * PAGE
             if resident < SMALL:
                 continue  # or a thread of the kernel
             group = cgroup(int(pid), proc) if identifiers else ""
         except (OSError, ValueError, IndexError):
             continue
         found.append((resident, int(pid)))
-        for container, identifier in identifiers.items():
-            if identifier in group:
-                held[container] += resident
-    return _named(sorted(found, reverse=True), proc), held
+        inside = [container for container, identifier in identifiers.items() if identifier in group]
+        for container in inside:
+            held[container] += resident
+        if not inside:
+            outside[int(pid)] = resident - shared
+    return Held(named(sorted(found, reverse=True), proc), held, outside)
 
 
-def _named(found: list[tuple[int, int]], proc: str, most: int = 3) -> list[dict[str, Any]]:
+def named(found: list[tuple[int, int]], proc: str = "/proc", most: int = 3) -> list[dict[str, Any]]:
     """The first of them that are still there, with their names."""
     named: list[dict[str, Any]] = []
     for resident, pid in found:

@@ -7,11 +7,12 @@ import os
 import queue
 import threading
 import time
-from typing import Any
+from typing import Any, Sequence
 
 from . import reading, record
 from .engine import Docker, Rank, hold
-from .guard import LOADING, Guard
+from .guard import LOADING, SAMPLES, STEP, Guard
+from .outside import Outside
 from .trouble import Troubles, reason
 
 LOOK_EVERY = 2.0
@@ -48,6 +49,7 @@ class Watcher:
         self.retired: list[Rank] = []
         self.silent = False
         self.troubles = Troubles(self.log.write)
+        self._outside = Outside(int(SAMPLES * STEP / BEAT_EVERY))
         self._told_after: float | None = None
         self._looked = self._beat = self._retried = -1e9
 
@@ -128,8 +130,7 @@ class Watcher:
     def heartbeat(self) -> None:
         """Who reads it knows that memory is read, and sees the last minutes. Raises OSError."""
         guard = self.guard
-        identifiers = {rank.name: rank.identifier for rank in guard.ranks}
-        guard.largest, held = reading.processes(identifiers)
+        held = self._look_at_processes(guard.ranks)
         document = {
             "version": 1,
             "at": guard.looked_at,
@@ -149,6 +150,12 @@ class Watcher:
             **self.facts,
         }
         record.write_heartbeat(self.state, document)
+
+    def _look_at_processes(self, ranks: Sequence[Rank]) -> dict[str, int]:
+        """Who holds memory now; resident bytes of each rank's container."""
+        found = reading.processes({rank.name: rank.identifier for rank in ranks})
+        self.guard.largest, self.guard.outside = found.largest, self._outside.look(found.outside)
+        return found.containers
 
     def _rank(self, found: dict[str, Any]) -> Rank:
         identifier = str(found["Id"])
@@ -186,9 +193,10 @@ class Watcher:
     def _tell_after(self) -> None:
         """What the kill has brought: who has the memory now was not killed."""
         self._told_after = None
-        self.guard.largest, _ = reading.processes({})
-        more = {"after": self.guard.largest, "available_after": self.guard.last.available}
-        self.trip.add(more)
+        guard = self.guard
+        self._look_at_processes((*guard.ranks, *self.retired))  # those that were killed may still be ending
+        more = {"after": guard.largest, "outside_after": guard.outside}
+        self.trip.add({**more, "available_after": guard.last.available})
 
     def _retry(self) -> None:
         with contextlib.suppress(OSError):  # it was told the first time
