@@ -1,10 +1,13 @@
-"""The command line. Here is how its process starts: nothing but the standard library, until an interrupt is
-told in words whatever is imported just then."""
+"""The command line. Here is how its process starts: nothing is imported that is not there already, until an
+interrupt is told in words whatever is imported just then."""
 
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as typing has it: to import that takes longer than all else that comes before `main`
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 INTERRUPTED = "\nsparkop: interrupted; run the same command again to carry on."
 
