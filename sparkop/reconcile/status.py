@@ -154,12 +154,15 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     explained = explain(spec, observed.endpoint)
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     state = _state(reading, plan)
-    told = _without_the_stop(plan) if state == "stopped" else plan
+    told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
     return Status(
         cluster=spec.name,
         state=state,
-        nodes=(*(_node(node.name, reading, told, kinds) for node in spec.nodes), *_controller(spec, plan)),
-        ranks=_ranks(reading, "stopped" if state == "stopped" else "missing"),
+        nodes=(
+            *(_node(node.name, reading, told, kinds, absent) for node in spec.nodes),
+            *_controller(spec, plan),
+        ),
+        ranks=_ranks(reading, absent),
         endpoint=str(observed.endpoint.serving),
         endpoint_detail=observed.endpoint.detail,
         url=access.url,
@@ -220,12 +223,12 @@ def with_notes(status: Status, notes: tuple[str, ...]) -> Status:
     return replace(status, notes=notes)
 
 
-def _node(name: str, reading: Reading, plan: Plan, kinds: list[str]) -> NodeStatus:
+def _node(name: str, reading: Reading, plan: Plan, kinds: list[str], absent: str) -> NodeStatus:
     document = reading.observed.documents.get(name)
     if document is None:
         return NodeStatus(name, "unknown", reading.observed.unknown[name].reason)
     found = tuple(_resource(kind, name, plan) for kind in kinds)
-    guard = _guard(name, document, reading)
+    guard = _guard(name, document, reading, absent)
     total = document.memory.total if document.memory else None
     available = document.memory.available if document.memory else None
     states = {each.state for each in found}
@@ -260,7 +263,7 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     return ResourceStatus(kind, "ok")
 
 
-def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | None:
+def _guard(name: str, document: Document, reading: Reading, absent: str) -> GuardStatus | None:
     trip = reading.history.trips.get(name)
     found = ours(document, reading.desired.spec.name, ROLE_GUARD)
     unread = damaged(document)
@@ -269,7 +272,7 @@ def _guard(name: str, document: Document, reading: Reading) -> GuardStatus | Non
     if document.docker is None:
         state = "unknown"
     elif not found:
-        state = "missing"
+        state = absent
     else:
         guard = next((each for each, _ in found if each.running), found[0][0])
         state = state_text(guard) + (f" (unit, {guard.kept})" if isinstance(guard, Unit) else "")

@@ -28,6 +28,7 @@ def test_a_deliberate_stop_is_called_so(capsys: pytest.CaptureFixture[str]) -> N
     cluster.stop()
     first, *rest = shown(cluster, capsys).splitlines()
     assert first.split() == ["test", "stopped"]
+    assert "missing" not in " ".join(rest), "ranks and guards are stopped, too"
     assert any("sparkop apply" in line for line in rest)
 
 
