@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,8 @@ class BuildContext:
     def labelled(self, label: str, value: str) -> bytes:
         """The archive with a label from the first step of every stage on, so that what a build leaves that
         fails or is broken off carries it too: the engine's own labels come with the last step."""
+        import tarfile  # here: most specs build nothing
+
         data = io.BytesIO()
         with (
             tarfile.open(fileobj=io.BytesIO(self.archive)) as source,
@@ -114,6 +115,8 @@ def _wanted(folder: Path) -> Iterator[Path]:
 
 
 def _pack(folder: Path) -> BuildContext:
+    import tarfile
+
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for file in _wanted(folder):

@@ -19,34 +19,31 @@ TAIL = 40
 class Pattern:
     """What a log line says, what it means, what to do."""
 
-    expression: re.Pattern[str]
+    expression: str
+    """Compiled when a rank has died: a plan needs none of them."""
     cause: str
     remedy: str
 
 
-def _pattern(expression: str, cause: str, remedy: str) -> Pattern:
-    return Pattern(re.compile(expression, re.IGNORECASE), cause, remedy)
-
-
 PATTERNS = (
     # 64 MiB is Docker's default: "Insufficient space in /dev/shm ... 160 MiB required"
-    _pattern(
+    Pattern(
         r"insufficient space in /dev/shm|no space left on device: '?/dev/shm|"
         r"bus error.*shared memory",
         "the container's /dev/shm is too small",
         "set engine.container.shm (for example 32 GiB), or engine.container.ipc: host",
     ),
-    _pattern(
+    Pattern(
         r"unable to find address for|ifa != nullptr|no interface .* found|could not find any interface",
         "the network interface that the rank was given has no address on this node",
         "check the fabric addresses (sparkop status); set nodes[].fabric.interface if detection is wrong",
     ),
-    _pattern(
+    Pattern(
         r"is less than desired gpu memory utilization|free memory on device .* on startup",
         "memory on the node is taken, so the asked share is not free",
         "end what holds memory there, or lower memory.gpuFraction",
     ),
-    _pattern(
+    Pattern(
         r"cuda out of memory|torch\.OutOfMemoryError|NV_ERR_NO_MEMORY|cudaErrorMemoryAllocation|"
         r"no available memory for the cache blocks|"
         r"larger than the maximum number of tokens that can be stored",
@@ -54,51 +51,51 @@ PATTERNS = (
         "lower memory.kvCache, the context length or the number of sequences",
     ),
     # The kernel fault of 7.0.0-1019-nvidia without kho=off
-    _pattern(
+    Pattern(
         r"ibv_reg_mr\w* failed with error cannot allocate memory",
         "the kernel can't register memory for RDMA (memlock limit, or a kernel with the KHO fault)",
         "set engine.container.ulimits.memlock: -1; kernel 7.0.0-1019-nvidia needs kho=off at boot",
     ),
-    _pattern(
+    Pattern(
         r"no such file or directory: '?[^ ']*(safetensors|\.json)|"
         r"safetensors.*(not found|incomplete|header)|cannot find any model weights|"
         r"error while deserializing header|does not appear to have a file named",
         "a file of the checkpoint is missing or damaged",
         "sparkop diff shows which; sparkop apply fetches it again",
     ),
-    _pattern(
+    Pattern(
         r"address already in use|errno 98",
         "a port that the rank needs is taken on the node",
         "find who holds it (sudo ss -ltnp), or change api.port or engine.rendezvousPort",
     ),
-    _pattern(
+    Pattern(
         r"connection refused|connect\(\) timed out|timed out .*(rendezvous|TCPStore|master)|"
         r"the client socket has timed out|failed to connect to .*:\d+",
         "the rank could not reach the head at the rendezvous address",
         "check that the fabric lets the nodes reach each other (cable, firewall: sudo ufw status)",
     ),
-    _pattern(
+    Pattern(
         r"connection reset by peer|connection closed by peer|remote process exited",
         "another rank went away first",
         "look at the other ranks' lines: the first one to die tells why",
     ),
-    _pattern(
+    Pattern(
         r"unrecognized arguments?|invalid choice|error: argument --",
         "this engine does not know one of its arguments",
         "correct the engine section of the spec, or use the image that it was written for",
     ),
-    _pattern(
+    Pattern(
         r"no kernel image is available|unsupported .*sm_?12\d|nvml unknown error|"
         r"cuda driver version is insufficient",
         "the image's kernels and the node's GPU or driver do not fit",
         "use an image built for SM121; for NVML errors recreate the container (sparkop apply)",
     ),
-    _pattern(
+    Pattern(
         r"exit status 127|command not found|executable file not found",
         "the image lacks a program that the engine calls",
         "use the image that the spec was written for",
     ),
-    _pattern(
+    Pattern(
         r"401 client error|gatedrepo|repository not found for url",
         "the rank asked the hub, although the weights lie on the node",
         "set engine.offline: true, or correct weights.path",
@@ -115,7 +112,7 @@ def likely_cause(container: Container | None, lines: list[str]) -> tuple[str, st
         )
     text = "\n".join(lines)
     for pattern in PATTERNS:
-        if pattern.expression.search(text):
+        if re.search(pattern.expression, text, re.IGNORECASE):
             return pattern.cause, pattern.remedy
     if container is not None and container.exit_code == 137:
         return (
