@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparkop.cli.options import load_spec, output_option, reach_spec, spec_options, svg_file
+from sparkop.cli.options import load_spec, output_option, picture_option, reach_spec, spec_options
 from sparkop.errors import ExitCode, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -42,13 +42,7 @@ if TYPE_CHECKING:
     help="Configuration and weights: the numbers shipped with sparkop, the nodes' copies (and memory), "
     "or the hub's headers. auto: shipped, else nodes.",
 )
-@click.option(
-    "--picture",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.svg",
-    callback=svg_file,
-    help="Also write the bars as an SVG picture.",
-)
+@picture_option("bars")
 @output_option
 def command(
     spec: str | None,

@@ -7,20 +7,14 @@ from pathlib import Path
 import click
 
 from sparkop.cli.doctor import facts_option, make_report
-from sparkop.cli.options import output_option, spec_options, svg_file
+from sparkop.cli.options import output_option, picture_option, spec_options
 from sparkop.errors import SpecError
 
 
 @click.command("fabric")
 @spec_options
 @facts_option
-@click.option(
-    "--picture",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.svg",
-    callback=svg_file,
-    help="Also write the drawing as an SVG picture.",
-)
+@picture_option("drawing")
 @output_option
 def command(
     spec: str | None,

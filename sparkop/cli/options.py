@@ -51,7 +51,18 @@ def spec_options(command: F) -> F:
     return click.argument("spec", required=False)(command)
 
 
-def svg_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+def picture_option(what: str) -> Callable[[F], F]:
+    """``--picture FILE.svg``."""
+    return click.option(
+        "--picture",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.svg",
+        callback=_svg_file,
+        help=f"Also write the {what} as an SVG picture.",
+    )
+
+
+def _svg_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
     """The file of a picture. Raises UsageError for the name of another kind: no viewer would open it."""
     if path is not None and path.suffix.lower() != ".svg":
         fitting = path.with_suffix(".svg")

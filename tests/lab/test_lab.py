@@ -48,6 +48,11 @@ def leftovers(name: str) -> list[str]:
     return found
 
 
+def as_controller(lab: Lab, *command: str) -> list[str]:
+    """The command line that runs something as the lab's controller."""
+    return [sys.executable, "-m", "sparkop", "lab", "run", "--name", lab.name, "--", *command]
+
+
 class TestUp:
     """What a lab is made of."""
 
@@ -159,7 +164,7 @@ class TestUp:
     def test_controller_keeps_its_folder_environment_and_processes(self, lab: Lab, tmp_path: Path) -> None:
         script = 'echo "$PWD $MINE $$"; cat /etc/hosts; ls -a ~/.ssh'
         process = subprocess.Popen(
-            [sys.executable, "-m", "sparkop", "lab", "run", "--name", lab.name, "--", "sh", "-c", script],
+            as_controller(lab, "sh", "-c", script),
             cwd=tmp_path,
             env={**os.environ, "MINE": "kept", "PYTHONPATH": str(Path(__file__).parents[2])},
             stdout=subprocess.PIPE,
@@ -172,19 +177,7 @@ class TestUp:
         assert "spark-1.lab" not in Path("/etc/hosts").read_text()
 
     def test_exit_code_of_a_command_passes_through(self, lab: Lab) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "sparkop",
-            "lab",
-            "run",
-            "--name",
-            lab.name,
-            "--",
-            "sh",
-            "-c",
-            "exit 7",
-        ]
+        command = as_controller(lab, "sh", "-c", "exit 7")
         assert subprocess.run(command, check=False).returncode == 7
 
     def test_real_client_downloads_inside_the_lab(self, lab: Lab, tmp_path: Path) -> None:
@@ -337,19 +330,7 @@ class TestDown:
 
     def test_programs_that_still_run_inside_end_with_the_lab(self) -> None:
         with temporary_lab(LabConfig(hosts=1)) as lab:
-            command = [
-                sys.executable,
-                "-m",
-                "sparkop",
-                "lab",
-                "run",
-                "--name",
-                lab.name,
-                "--",
-                "sleep",
-                "1000",
-            ]
-            with subprocess.Popen(command) as process:
+            with subprocess.Popen(as_controller(lab, "sleep", "1000")) as process:
                 until(lambda: Path(f"/proc/{process.pid}/comm").read_text().strip() == "sleep")
                 down(lab.name)
                 assert process.wait(5) == -signal.SIGTERM

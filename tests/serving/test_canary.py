@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,41 +11,21 @@ import pytest
 
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once, degenerate, look, sum_of
 from sparkop.spec.models import ApiSpec
+from tests.serving.conftest import Body
 
 QUESTION = Question(8000, "tiny", "hi", 16, 20.0, key="sentinel-key", counters=("out_total", "in_total"))
 
 
-class Answer:
-    """An HTTP answer; an exception among the lines is raised when it is reached."""
-
-    def __init__(self, status: int, *lines: bytes | Exception) -> None:
-        self.status = status
-        self._lines = lines
-        self.closed = False
-
-    def lines(self) -> Iterator[bytes]:
-        for line in self._lines:
-            if isinstance(line, Exception):
-                raise line
-            yield line
-
-    def read(self) -> bytes:
-        return b"\n".join(line for line in self._lines if isinstance(line, bytes))
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def tokens(*pieces: str, name: str = "content", done: bool = True) -> Answer:
+def tokens(*pieces: str, name: str = "content", done: bool = True) -> Body:
     lines = [b"data: " + json.dumps({"choices": [{"delta": {name: p}}]}).encode() for p in pieces]
-    return Answer(200, b": comment", *lines, *([b"data: [DONE]"] if done else []))
+    return Body(200, b": comment", *lines, *([b"data: [DONE]"] if done else []))
 
 
 @dataclass
 class Head:
     """The head's API: what it answers to generations, one after the other (the last for ever)."""
 
-    generations: list[Callable[[], Answer]]
+    generations: list[Callable[[], Body]]
     metrics: list[str] = field(default_factory=lambda: ["out_total 7"])
     asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
@@ -61,26 +41,26 @@ class Head:
         body: bytes | None = None,
         timeout: float = 30.0,
         address: str = "127.0.0.1",
-    ) -> Answer:
+    ) -> Body:
         self.addresses.append(address)
         self.asked.append((path, headers or {}, json.loads(body) if body else None))
         if path == "/metrics":
-            return Answer(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
+            return Body(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
         made = self.generations.pop(0) if len(self.generations) > 1 else self.generations[0]
         return made()
 
 
-def looked(*generations: Callable[[], Answer], **options: Any) -> EndpointState:
+def looked(*generations: Callable[[], Body], **options: Any) -> EndpointState:
     """What ``look`` says, without waiting."""
     head = Head(list(generations), **options)
     return look(head, QUESTION, sleep=lambda _: None)  # type: ignore[arg-type]
 
 
-def refuse() -> Answer:
+def refuse() -> Body:
     raise ConnectionRefusedError("nothing listens")
 
 
-def hang() -> Answer:
+def hang() -> Body:
     raise TimeoutError
 
 
@@ -94,7 +74,7 @@ def test_tokens_of_any_kind_are_ready(name: str) -> None:
 
 def test_the_key_goes_in_the_header_and_nowhere_else() -> None:
     """Decision 10: not in the body, the path, the detail or a repr."""
-    head = Head([lambda: Answer(500, b"no")])
+    head = Head([lambda: Body(500, b"no")])
     state = look(head, QUESTION, sleep=lambda _: None)  # type: ignore[arg-type]
     path, headers, body = head.asked[0]
     assert headers["Authorization"] == "Bearer sentinel-key"
@@ -107,28 +87,28 @@ def test_the_key_goes_in_the_header_and_nowhere_else() -> None:
     ("answer", "serving"),
     [
         (refuse, Serving.SILENT),
-        (lambda: Answer(503, b"loading"), Serving.LOADING),
-        (lambda: Answer(502, b"bad gateway"), Serving.LOADING),
-        (lambda: Answer(401, b"{}"), Serving.UNAUTHORISED),
-        (lambda: Answer(403, b"{}"), Serving.UNAUTHORISED),
-        (lambda: Answer(404, b"no such model"), Serving.FAILED),
-        (lambda: Answer(400, b"no chat template"), Serving.FAILED),
-        (lambda: Answer(500, b"EngineDeadError"), Serving.BROKEN),
-        (lambda: Answer(200, ConnectionResetError("reset")), Serving.BROKEN),
-        (lambda: Answer(200, b'data: {"error": {"message": "EngineCore died"}}'), Serving.BROKEN),
+        (lambda: Body(503, b"loading"), Serving.LOADING),
+        (lambda: Body(502, b"bad gateway"), Serving.LOADING),
+        (lambda: Body(401, b"{}"), Serving.UNAUTHORISED),
+        (lambda: Body(403, b"{}"), Serving.UNAUTHORISED),
+        (lambda: Body(404, b"no such model"), Serving.FAILED),
+        (lambda: Body(400, b"no chat template"), Serving.FAILED),
+        (lambda: Body(500, b"EngineDeadError"), Serving.BROKEN),
+        (lambda: Body(200, ConnectionResetError("reset")), Serving.BROKEN),
+        (lambda: Body(200, b'data: {"error": {"message": "EngineCore died"}}'), Serving.BROKEN),
         (hang, Serving.WEDGED),
         (lambda: tokens(done=True), Serving.DEGENERATE),
         (lambda: tokens(*["!"] * 8), Serving.DEGENERATE),
     ],
 )
-def test_every_answer_has_its_name(answer: Callable[[], Answer], serving: Serving) -> None:
+def test_every_answer_has_its_name(answer: Callable[[], Body], serving: Serving) -> None:
     """401 read as down was a false alarm that peers had; 503 is a start; 500 is a dead engine."""
     assert looked(answer).serving is serving
 
 
 def test_a_second_generation_clears_a_first_bad_one() -> None:
     """Twice, or it is no fault."""
-    for bad in (hang, lambda: tokens(*["!"] * 8), lambda: Answer(500)):
+    for bad in (hang, lambda: tokens(*["!"] * 8), lambda: Body(500)):
         assert looked(bad, lambda: tokens("fine", " now")).serving is Serving.READY
 
 
@@ -145,7 +125,7 @@ def test_a_wedge_that_is_believed_needs_one_generation_more_and_no_standstill() 
     before = EndpointState(Serving.WEDGED, "twice, and its counters stand still")
     slept: list[float] = []
 
-    def again(*generations: Callable[[], Answer], **options: Any) -> EndpointState:
+    def again(*generations: Callable[[], Body], **options: Any) -> EndpointState:
         head = Head(list(generations), **options)
         return look(head, QUESTION, sleep=slept.append, believed=before)  # type: ignore[arg-type]
 
@@ -163,7 +143,7 @@ def test_counters_that_cannot_be_read_are_no_evidence() -> None:
 
 def test_a_slow_stream_that_gives_tokens_is_ready() -> None:
     """The deadline is for the first token to prove itself by; what comes late still came."""
-    state = looked(lambda: Answer(200, b'data: {"choices":[{"delta":{"content":"a"}}]}', TimeoutError()))
+    state = looked(lambda: Body(200, b'data: {"choices":[{"delta":{"content":"a"}}]}', TimeoutError()))
     assert state.serving is Serving.READY
 
 
@@ -191,7 +171,7 @@ def test_metrics_are_summed_over_labels() -> None:
 
 def test_an_api_that_listens_on_one_address_is_asked_there() -> None:
     """``api.bind`` as one address: loopback is closed then, and nothing would ever be ready."""
-    head = Head([lambda: Answer(200)], metrics=["out_total 7"])
+    head = Head([lambda: Body(200)], metrics=["out_total 7"])
     look(head, replace(QUESTION, address="10.0.0.7"), sleep=lambda _: None)  # type: ignore[arg-type]
     assert set(head.addresses) == {"10.0.0.7"}
 
