@@ -383,6 +383,8 @@ class Removable:
     link: str | None = None
     """Where a folder of a hub cache is a link, or another revision may use this one by it: nothing is removed
     then."""
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Cluster -> files below the root that stay because it uses them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,14 +74,13 @@ def program(*modules: str) -> Program:
 
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
-    return program(
-        "wire", "engine", "gpus", "network", "headers", "health", "ping", "units", "leaving", "probe"
-    )
+    parts = ("engine", "gpus", "network", "headers", "health", "ping", "units", "claims", "leaving")
+    return program("wire", *parts, "probe")
 
 
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
-    return program("wire", "lease", "units", "unit_act", "follow", "leaving", "act")
+    return program("wire", "lease", "units", "unit_act", "follow", "claims", "leaving", "act")
 
 
 def relay_program() -> Program:

@@ -48,7 +48,13 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
         going = node.leaving(request["removable"])
         size = sum(node.checkpoint[path]["size"] for path in going)
         folder = node.path(request["removable"]["directory"])
-        sections["removable"] = {"path": folder, "there": bool(going), "bytes": size, "link": None}
+        sections["removable"] = {
+            "path": folder,
+            "there": bool(going),
+            "bytes": size,
+            "link": None,
+            "kept": node.claims,
+        }
     if request.get("lost_gpus"):
         running = {c.spec.name for c in node.containers.values() if c.running}
         asked = [name for name in request["lost_gpus"]["containers"] if name in running]

@@ -126,6 +126,8 @@ class SimulatedNode:
     """By the reference that finds it."""
     checkpoint: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Absolute path of a weight file to ``size``, its true hashes, and ``verified``."""
+    claims: dict[str, list[str]] = field(default_factory=dict)
+    """Names of files of the checkpoint that other clusters use, by the cluster."""
     memory_total: int = 121 * GIB
     memory_used: int = 4 * GIB
     """By anything but containers."""
@@ -175,8 +177,9 @@ class SimulatedNode:
         """Files of a checkpoint that go when it is removed (node/leaving.py)."""
         folder, hub = self.path(wanted["directory"]), wanted.get("hub")
         shown = posixpath.join(folder, "snapshots", hub["commit"]) if hub else folder
-        paths = (posixpath.join(shown, file["path"]) for file in wanted["files"])
-        return [path for path in paths if path in self.checkpoint]
+        used = {*wanted.get("keep", ()), *(name for names in self.claims.values() for name in names)}
+        names = (file["path"] for file in wanted["files"] if file["path"] not in used)
+        return [path for name in names if (path := posixpath.join(shown, name)) in self.checkpoint]
 
     def misplaced(self, path: str) -> str | None:
         """What the programs of a real node say of a path that can't be a file there; None where it can."""

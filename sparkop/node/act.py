@@ -38,7 +38,7 @@ container.logs.keep   ``name``, ``path``, ``tail`` lines, ``most`` bytes: the en
                       matches is covered by ``mask`` unless it is one of ``harmless`` (``bytes``)
 container.logs.follow ``name``, ``file``, and masks as above: kept from now on, by a process of its own
                       (``changed``, and ``unreadable`` where the engine gives no logs back)
-weights.remove        ``directory``, ``hub``, ``files``: see leaving.py (``changed``)
+weights.remove        ``directory``, ``hub``, ``files``, ``keep``: see leaving.py (``changed``)
 image.remove          ``reference``, ``spare``: one that is in use stays (``changed``)
 unit.start            ``name``, ``labels``, ``argv`` (a Python program first): see units.py (``changed``)
 unit.remove           ``name``, ``grace`` in seconds (``changed``)
@@ -409,7 +409,7 @@ class Act:
 
     def weights_remove(self) -> dict[str, Any]:
         """The lock is free between two files: large ones take their time, and the lease must be renewed."""
-        going = leaving.Leaving(self.arguments)
+        going = leaving.Leaving(self.arguments, self.folder)
         link = going.link()
         if link is not None:
             raise ArgumentsError("%s is a link: what lies behind it is not removed" % link)

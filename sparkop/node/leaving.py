@@ -3,11 +3,12 @@
 In a hub cache (the layout of huggingface_hub) that is the pinned revision: refs that name it, its blobs that
 no other snapshot refers to, what the hub's library has noted of it, and its snapshot; the repository's
 folder when nothing else is left in it. In a plain folder it is the wanted files, and parts that they are put
-together from. What we have left unfinished goes too. Everything else stays, and no link is followed: what
-lies behind one is somebody's.
+together from. What we have left unfinished goes too. Everything else stays, also what another cluster uses
+(claims.py); and no link is followed: what lies behind one is somebody's.
 
 A request is ``{"directory": "...", "hub": {"commit": "..."}, "files": [{"path", "blob", "key"}]}``; without
-``hub`` the folder is a plain one. ``key`` names a file's unfinished ones (node/transfer/files.py).
+``hub`` the folder is a plain one. ``key`` names a file's unfinished ones (node/transfer/files.py). ``keep``:
+paths below the folder that stay, too: what other nodes know of other clusters.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from . import wire
+from . import claims, wire
 
 ENDINGS = ("blocks", "copy", "partial")
 """Of the files beside one that is being written (node/transfer/blocks.py)."""
@@ -34,7 +35,7 @@ STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY
 class Leaving:
     """What goes, of one request."""
 
-    def __init__(self, wanted: dict[str, Any]) -> None:
+    def __init__(self, wanted: dict[str, Any], state: str) -> None:
         named = os.path.abspath(wire.expand(str(wanted["directory"])))
         hub = wanted.get("hub")
         for file in wanted["files"]:
@@ -48,6 +49,8 @@ class Leaving:
                 raise ValueError("%r is no commit" % self.commit)
         else:
             self.root, self.commit = os.path.realpath(named), ""
+        self.claims = claims.of_others(state)
+        self.claimed = {self.real(path) for path in wanted.get("keep") or ()}.union(*self.claims.values())
         self.blobs = self.below("blobs")
         self.shown = self.below("snapshots", self.commit) if hub else self.root
         self.absent = self.below(".no_exist", self.commit)
@@ -55,6 +58,10 @@ class Leaving:
 
     def below(self, *names: str) -> str:
         return os.path.join(self.root, *names)
+
+    def real(self, path: str) -> str:
+        """Of a path below the root."""
+        return os.path.realpath(self.below(path))
 
     def look(self) -> dict[str, Any]:
         """What the probe tells; reads only. Raises OSError for a folder that can't be read."""
@@ -64,8 +71,10 @@ class Leaving:
         if self.commit and not link:
             alone = set(below(self.root)) <= set(paths)
             path = self.root if alone else self.shown
-            there = there or os.path.isdir(path)  # one without files, of a run that was interrupted
-        return {"path": path, "there": there, "bytes": sum(map(size_of, paths)), "link": link}
+            empty = not paths and not self.kept()  # of a run that was interrupted
+            there = there or (empty and os.path.isdir(path))
+        kept = {} if link else self.kept()
+        return {"path": path, "there": there, "bytes": sum(map(size_of, paths)), "link": link, "kept": kept}
 
     def link(self) -> str | None:
         """A link where the cache has a folder of its own, or by which another revision may use this one."""
@@ -89,24 +98,49 @@ class Leaving:
             return False
         return os.path.isdir(path) or is_within(os.path.realpath(path), self.root)
 
+    def kept(self) -> dict[str, list[str]]:
+        """Files that stay because another cluster uses them, by its name; paths below the root."""
+        there = {path: os.path.realpath(path) for path in self.own() if os.path.lexists(path)}
+        found = {
+            name: [os.path.relpath(path, self.root) for path, real in there.items() if real in used]
+            for name, used in self.claims.items()
+        }
+        return {name: paths for name, paths in sorted(found.items()) if paths}
+
+    def own(self) -> list[str]:
+        """Where the bytes of the files are, if they are there."""
+        copies = [path for path in below(self.shown) if not os.path.islink(path)] if self.commit else []
+        return [*map(self.target, self.files), *copies]
+
+    def target(self, file: dict[str, str]) -> str:
+        blob = os.path.join("blobs", os.path.basename(file["blob"]))
+        return self.below(blob if self.commit else file["path"])
+
+    def is_claimed(self, path: str) -> bool:
+        return os.path.realpath(path) in self.claimed
+
     def paths(self) -> list[str]:
         """What goes, in this order: a name before what it stands for, and links last, for they tell a run
         that comes after an interrupted one which blobs are left."""
         if not self.commit:
-            found = [os.path.join(self.root, file["path"]) for file in self.files]
+            found = [path for path in self.own() if not self.is_claimed(path)]
             found += [each for path in found for each in self.unfinished(os.path.dirname(path))]
             inside = (path for path in found if self.is_inside(path))
             return [path for path in dict.fromkeys(inside) if os.path.lexists(path)]
-        refs = [path for path in below(self.below("refs")) if self.names_it(path)]
-        shown = below(self.shown)
+        every = below(self.shown)
+        shown = [path for path in every if path not in self.claimed]
         others = {use for path in self.others() for use in (self.blob_of(path), os.path.realpath(path))}
-        own = [os.path.join(self.blobs, os.path.basename(file["blob"])) for file in self.files]
-        own += [blob for blob in map(self.blob_of, shown) if blob]
+        own = [*self.own(), *(blob for blob in map(self.blob_of, shown) if blob)]
         own = [path for path in dict.fromkeys(own) if path not in others and os.path.lexists(path)]
-        own += self.unfinished(self.blobs)
+        own = [path for path in own if not self.is_claimed(path)] + self.unfinished(self.blobs)
+        names = self.names() if shown == every else []
+        return list(dict.fromkeys([*names, *own, *shown]))
+
+    def names(self) -> list[str]:
+        """What speaks of the revision: refs, and what the hub's library has noted."""
+        refs = [path for path in below(self.below("refs")) if self.names_it(path)]
         tree = self.below("trees", "%s.json" % self.commit)
-        noted = [path for path in (tree, *below(self.absent)) if os.path.lexists(path)]
-        return [*refs, *own, *noted, *shown]
+        return [*refs, *(path for path in (tree, *below(self.absent)) if os.path.lexists(path))]
 
     def is_inside(self, path: str) -> bool:
         return is_within(os.path.realpath(os.path.dirname(path)), self.root)
@@ -122,9 +156,10 @@ class Leaving:
         return os.path.join(self.blobs, name) if os.path.realpath(folder) == self.blobs else None
 
     def unfinished(self, folder: str) -> list[str]:
-        """Files of ours that were never completed; not those that a transfer holds at this moment."""
+        """Files of ours that were never completed; not those that a transfer holds at this moment, or that
+        another cluster waits for."""
         found = []
-        for file in self.files:
+        for file in (each for each in self.files if not self.is_claimed(self.target(each))):
             mine = [os.path.join(folder, ".sparkop-%s.%s" % (file["key"], ending)) for ending in ENDINGS]
             if not is_locked(mine[-1]):
                 found += [path for path in mine if os.path.lexists(path)]

@@ -162,7 +162,7 @@ class Probe:
     def removable(self) -> Json:
         from . import leaving
 
-        return leaving.Leaving(self.request["removable"]).look()
+        return leaving.Leaving(self.request["removable"], self.request["state"]).look()
 
     def headers(self) -> Json:
         from . import headers

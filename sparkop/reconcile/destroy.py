@@ -23,7 +23,7 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import plan_stop, removed_by, unanswered
 from sparkop.resources.base import Clock, RealClock, Resource
-from sparkop.resources.compare import human_bytes
+from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
@@ -70,7 +70,9 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
             own[name].append(Operation(Action.REMOVE, name, TRANSFERS, CAUSE))
     ended = tuple(o.key for found in own.values() for o in found if o.resource == TRANSFERS)
     for name, place in _checkpoints(reading).items() if weights else ():
-        own[name].append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, Cost(place.bytes), needs=ended))
+        keep = {"keep": _claimed(reading)} if _is_shared(reading) else {}
+        cost = Cost(place.bytes)
+        own[name].append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, needs=ended, parameters=keep))
     for name, found in own.items():
         if _has_state(reading, name):
             before, path = tuple(operation.key for operation in found), reading.desired.nodes[name].state
@@ -94,11 +96,21 @@ def _image(node: str, reference: str, shown: str, *, spare: bool = False) -> Ope
 
 
 def _checkpoints(reading: Reading) -> dict[str, Removable]:
-    """What is there of the checkpoint, by node; of a folder that all share, on the first that has it."""
+    """What is there of the checkpoint, by node; of a folder that all share, on one that has it: the one that
+    knows of the most files that stay."""
     documents = reading.observed.documents.items()
     found = {name: each.removable for name, each in documents if each.docker and each.removable}
     there = [(name, place) for name, place in found.items() if place.there]
-    return dict(there[:1] if _is_shared(reading) else there)
+    if _is_shared(reading):
+        there.sort(key=lambda each: -sum(map(len, each[1].kept.values())))
+        del there[1:]
+    return dict(there)
+
+
+def _claimed(reading: Reading) -> list[str]:
+    """Files of a folder that all share which other clusters use, on whichever node."""
+    places = (document.removable for document in reading.observed.documents.values())
+    return sorted({path for place in places if place for paths in place.kept.values() for path in paths})
 
 
 def _is_shared(reading: Reading) -> bool:
@@ -177,6 +189,7 @@ def destroy(
     _tell_damage(reading, emit)
     if weights:
         _check_checkpoint(reading)
+        _tell_kept(reading, emit)
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
     if not nodes:
         return Destroyed(unknown=unanswered(reading))
@@ -206,6 +219,17 @@ def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]
     stopping = plan_stop(reading, holder, 0.0).operations
     removals = [operation for operation in stopping if operation.action is Action.REMOVE]
     return [*removals, *plan_destroy(reading, weights=weights).operations]
+
+
+def _tell_kept(reading: Reading, emit: Listener) -> None:
+    for name, document in reading.observed.documents.items():
+        place = document.removable
+        if place is None:
+            continue
+        for cluster, paths in place.kept.items():
+            files = counted(len(paths), "file")
+            text = f"kept: {files} of the checkpoint in {place.path}, which cluster {cluster} uses too"
+            emit(Event(Phase.NOTE, node=name, text=text))
 
 
 def _on(nodes: set[str], plan: Plan) -> Plan:

@@ -62,6 +62,7 @@ class Made:
         elif operation.resource == WEIGHTS:
             node = node_spec(context, operation.node)
             going = removal(context.desired.spec, node, context.desired.outside[KIND])
+            going = {**going, "keep": wanted.get("keep", [])}
             host.act("weights.remove", going, fence, timeout=REMOVAL)
         else:
             host.act("directory.remove", {"path": wanted["path"]}, fence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Cache:
         return {"directory": str(self.root), "hub": {"commit": PINNED, "reference": "main"}, "files": files}
 
     def look(self) -> dict[str, Any]:
-        return leaving.Leaving(self.wanted()).look()
+        return leaving.Leaving(self.wanted(), str(self.state)).look()
 
     def act(self, action: str, **arguments: Any) -> dict[str, Any]:
         fence = {"cluster": "c", "holder": "me", "token": 1, "directory": str(self.state)}
@@ -82,7 +83,7 @@ def test_the_repository_s_folder_goes_when_nothing_else_is_in_it(cache: Cache) -
     beside = cache.home / "hub" / "models--owner--model-2" / "blobs" / "f"
     beside.parent.mkdir(parents=True)
     beside.write_bytes(b"theirs")
-    assert cache.look() == {"path": str(cache.root), "there": True, "bytes": 1050, "link": None}
+    assert cache.look() == {"path": str(cache.root), "there": True, "bytes": 1050, "link": None, "kept": {}}
     assert cache.remove() == {"result": {"changed": True}}
     assert not cache.root.exists()
     assert beside.read_bytes() == b"theirs"
@@ -378,11 +379,11 @@ def plain(cache: Cache) -> tuple[Path, dict[str, Any]]:
 
 def test_of_a_plain_folder_the_wanted_files_go(cache: Cache, plain: tuple[Path, dict[str, Any]]) -> None:
     folder, wanted = plain
-    told = leaving.Leaving(wanted).look()
-    assert told == {"path": str(folder), "there": True, "bytes": 15, "link": None}
+    told = leaving.Leaving(wanted, str(cache.state)).look()
+    assert told == {"path": str(folder), "there": True, "bytes": 15, "link": None, "kept": {}}
     assert cache.act("weights.remove", **wanted) == {"result": {"changed": True}}
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == ["sub", "sub/notes.txt"]
-    assert not leaving.Leaving(wanted).look()["there"]
+    assert not leaving.Leaving(wanted, str(cache.state)).look()["there"]
 
 
 def test_a_link_out_of_a_plain_folder_is_not_followed(
@@ -403,3 +404,106 @@ def test_an_empty_folder_behind_a_link_stays(target: str, cache: Cache) -> None:
     file = {"path": "sub/deep/a.safetensors", "blob": "x", "key": KEY}
     assert "result" in cache.act("weights.remove", directory=str(folder), files=[file])
     assert (folder / target / "deep").is_dir()
+
+
+class Other:
+    """Another cluster's state folder on the same node."""
+
+    def __init__(self, cache: Cache, name: str = "two") -> None:
+        self.state = cache.state.parent / name
+        for folder in ("ledger", "transfer"):
+            (self.state / folder).mkdir(parents=True)
+        (self.state / "cluster.json").write_text(json.dumps({"cluster": f"cluster-{name}"}))
+
+    def has_verified(self, *paths: Path) -> None:
+        files = {str(path.resolve()): {"inode": 1} for path in paths}
+        (self.state / "ledger" / "weights.json").write_text(json.dumps({"version": 1, "files": files}))
+
+    def fetches(self, directory: Path, *files: dict[str, Any], **more: Any) -> None:
+        job = {"directory": str(directory), "files": list(files), **more}
+        (self.state / "transfer" / "job.json").write_text(json.dumps(job))
+
+
+def test_what_another_cluster_has_verified_in_a_plain_folder_stays_and_is_named(
+    cache: Cache, plain: tuple[Path, dict[str, Any]]
+) -> None:
+    """Two clusters on one folder: destroy --weights of one took the files of the other."""
+    folder, wanted = plain
+    Other(cache).has_verified(folder / "config.json")
+    told = leaving.Leaving(wanted, str(cache.state)).look()
+    assert told["kept"] == {"cluster-two": ["config.json"]}
+    assert told["bytes"] == 10
+    cache.act("weights.remove", **wanted)
+    assert {str(p.relative_to(folder)) for p in folder.rglob("*")} == {"config.json", "sub", "sub/notes.txt"}
+    assert not leaving.Leaving(wanted, str(cache.state)).look()["there"]
+    shutil.rmtree(cache.state.parent / "two")
+    cache.act("weights.remove", **wanted)
+    assert {str(p.relative_to(folder)) for p in folder.rglob("*")} == {"sub", "sub/notes.txt"}
+
+
+def test_what_another_cluster_fetches_stays_whole_or_not(
+    cache: Cache, plain: tuple[Path, dict[str, Any]]
+) -> None:
+    """Interrupted, it goes on with the half file. By whatever name it knows the folder."""
+    folder, wanted = plain
+    (folder.parent / "by another name").symlink_to(folder)
+    known = [{"path": path, "size": 5} for path in ("sub/a.safetensors", "only/b.safetensors")]
+    Other(cache).fetches(folder.parent / "by another name", *known)
+    for file in wanted["files"]:
+        file["key"] = KEY if file["path"].startswith("only") else KEY[::-1]
+    cache.act("weights.remove", **wanted)
+    left = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert left == {"sub/a.safetensors", "sub/notes.txt", f"only/.sparkop-{KEY}.partial"}
+
+
+def test_what_another_node_knows_of_others_stays_in_a_folder_that_all_share(
+    cache: Cache, plain: tuple[Path, dict[str, Any]]
+) -> None:
+    folder, wanted = plain
+    cache.act("weights.remove", **wanted, keep=["config.json"])
+    assert (folder / "config.json").exists()
+    assert not (folder / "sub/a.safetensors").exists()
+
+
+def test_of_a_hub_cache_the_revision_stays_as_far_as_another_cluster_uses_it(cache: Cache) -> None:
+    config = {"path": "config.json", "size": 10, "git": "a" * 40}
+    Other(cache).fetches(cache.root, config, hub={"commit": PINNED, "reference": "main"})
+    assert cache.look()["kept"] == {"cluster-two": [f"blobs/{'a' * 40}"]}
+    cache.remove()
+    shown = cache.root / "snapshots" / PINNED
+    assert (shown / "config.json").read_bytes() == b"x" * 10
+    assert not (shown / "sub").exists()
+    assert not (cache.root / "blobs" / ("b" * 64)).exists()
+    assert (cache.root / "refs/main").read_text() == PINNED
+
+
+def test_of_a_hub_cache_another_cluster_s_other_revision_keeps_its_own_alone(cache: Cache) -> None:
+    shown = cache.add(OTHER, "config.json", "a" * 40)
+    other = Other(cache)
+    other.has_verified(shown)
+    other.fetches(cache.root, {"path": "config.json", "size": 10, "git": "a" * 40}, hub={"commit": OTHER})
+    cache.remove()
+    assert shown.read_bytes() == b"x" * 10
+    assert not (cache.root / "snapshots" / PINNED).exists()
+    assert not (cache.root / "refs").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"files": 3}', '{"files": [3], "directory": "/"}', '{"files": [{}], "hub": 1}']
+)
+def test_another_s_state_that_makes_no_sense_claims_nothing(text: str, cache: Cache) -> None:
+    other = Other(cache)
+    for name in ("ledger/weights.json", "transfer/job.json", "cluster.json"):
+        (other.state / name).write_text(text)
+    assert cache.look()["kept"] == {}
+    assert cache.remove() == {"result": {"changed": True}}
+    assert cache.left() == {"hub"}
+
+
+def test_a_cluster_whose_mark_is_gone_is_named_by_its_folder(
+    cache: Cache, plain: tuple[Path, dict[str, Any]]
+) -> None:
+    other = Other(cache)
+    other.has_verified(plain[0] / "config.json")
+    (other.state / "cluster.json").unlink()
+    assert list(leaving.Leaving(plain[1], str(cache.state)).look()["kept"]) == ["two"]

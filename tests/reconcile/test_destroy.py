@@ -10,9 +10,10 @@ import pytest
 
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts import simulated, simulated_document
-from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage
+from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage, SimulatedNode
 from sparkop.reconcile.destroy import Destroyed, destroy, plan_destroy
 from sparkop.reconcile.observe import observe
+from sparkop.resources.events import Phase
 from sparkop.resources.labels import BUILD, BUILT_FOR
 from sparkop.resources.made import Made
 from sparkop.resources.weights_files import Checkpoint
@@ -118,6 +119,36 @@ def test_a_folder_that_all_nodes_share_is_removed_once_and_named_once() -> None:
     assert [write.action for write in cluster.world.writes].count("weights.remove") == 1
     assert len(told) == 1
     assert told[0].startswith("spark-1, spark-2: ")
+
+
+def test_files_that_another_cluster_uses_stay_and_are_named() -> None:
+    """Two clusters on one folder: destroy --weights of one took what the other serves."""
+    cluster = holding()
+    first, second = (cluster.node(f"spark-{number}") for number in (1, 2))
+    name = names_of(second)[0]
+    second.claims = {"other": [name]}
+    result = destroyed(cluster, weights=True)
+    notes = [event.text for event in cluster.events if event.phase is Phase.NOTE]
+    assert notes == [
+        "kept: 1 file of the checkpoint in /home/spark/models/model, which cluster other uses too"
+    ]
+    assert (names_of(first), names_of(second)) == ([], [name])
+    assert any("made/weights" in each for each in result.removed["spark-2"])
+
+
+def test_in_a_folder_that_all_nodes_share_what_any_of_them_knows_of_others_stays() -> None:
+    cluster = holding(distribution="shared")
+    nodes = list(cluster.world.nodes.values())
+    names = names_of(nodes[0])
+    for node, name in zip(nodes, names, strict=True):
+        node.claims = {f"of {node.name}": [name]}
+    destroyed(cluster, weights=True)
+    assert [names_of(node) for node in nodes] == [names, names]
+
+
+def names_of(node: SimulatedNode) -> list[str]:
+    """Files of the checkpoint that are there."""
+    return [path.rpartition("/")[2] for path in node.checkpoint]
 
 
 def test_transfers_end_before_what_they_write_is_removed() -> None:
