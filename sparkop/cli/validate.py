@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from sparkop.cli.options import Choice, choose, output_option
 from sparkop.errors import ExitCode, SpecError
+from sparkop.records import dataclass
 
 if TYPE_CHECKING:
     from sparkop.engines.rules import Finding

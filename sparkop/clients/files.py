@@ -7,10 +7,10 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.errors import BlockedError
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)

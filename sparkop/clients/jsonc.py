@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from sparkop.records import dataclass
 
 _STRING = r'"(?:\\[^\n\r\u2028\u2029]|[^"\\])*"'
 _COMMENT = re.compile(_STRING + r"|//[^\n]*")

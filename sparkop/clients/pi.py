@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from sparkop.clients.files import (
 from sparkop.clients.jsonc import BrokenTextError
 from sparkop.clients.profile import Profile
 from sparkop.errors import BlockedError
+from sparkop.records import dataclass
 
 
 def agent_folder() -> Path:

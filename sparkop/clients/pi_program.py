@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.clients.pi_files import MODELS
 from sparkop.errors import BlockedError
+from sparkop.records import dataclass
 
 PACKAGE = "@earendil-works/pi-coding-agent"
 LAST_FOR_NODE_20 = "0.74.2"

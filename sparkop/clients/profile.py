@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
 from sparkop.errors import BlockedError, UsageError
 from sparkop.hosts.ssh_options import Target, read_options
+from sparkop.records import dataclass
 from sparkop.spec.clients import Level
 from sparkop.spec.models import ClusterSpec
 

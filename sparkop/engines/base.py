@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from sparkop.hosts.base import ContainerOptions, Mount
+from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from sparkop.engines.budget.asked import asked
@@ -13,6 +12,7 @@ from sparkop.engines.budget.lines import Budget
 from sparkop.engines.budget.machine import NodeMemory
 from sparkop.engines.rules import check
 from sparkop.errors import SpecError, UsageError
+from sparkop.records import dataclass
 from sparkop.spec.engines import SglangEngine, VllmEngine
 from sparkop.spec.models import ClusterSpec, RulesSpec
 from sparkop.spec.quantities import ByteSize

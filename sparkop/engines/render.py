@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.engines import common, paths
@@ -14,6 +13,7 @@ from sparkop.engines.template import EngineTemplate
 from sparkop.engines.vllm import Vllm
 from sparkop.engines.words import flags_in, repeated, values_of
 from sparkop.hosts.base import ContainerOptions
+from sparkop.records import dataclass
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
 

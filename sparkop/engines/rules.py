@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkop.engines.base import NodeFacts
 from sparkop.engines.budget.lines import Budget
+from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
 Path = tuple[str | int, ...]

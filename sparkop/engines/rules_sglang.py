@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from sparkop.engines import common, derived
 from sparkop.engines.rules import Breach, Facts, Path, Rule, Severity
 from sparkop.engines.sglang import ALIASES
 from sparkop.engines.words import flags_in, values_of
+from sparkop.records import dataclass
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec
 

@@ -6,10 +6,10 @@ Reading and writing are two protocols, so that ``diff`` can be given hosts that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparkop.hosts.streams import Stream
+from sparkop.records import dataclass
 
 Json = Any
 """A JSON value."""

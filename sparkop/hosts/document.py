@@ -9,13 +9,14 @@ compile each one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.addresses import ip_interface, ipv6_address
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.typed import NotOfTypeError, decode
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,10 @@ import hashlib
 import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+
+from sparkop.records import dataclass
 
 _SAID = re.compile(r"(IsADirectory|NotRegular|NotADirectory|FileExists)Error: [^:]+: (/.+)")
 

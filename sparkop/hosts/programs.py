@@ -11,13 +11,13 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.obstacle import obstacle
+from sparkop.records import dataclass
 
 PYTHON_OPTIONS = ("-I", "-S")
 """Isolated, and without site-packages: the node's programs use the standard library only."""

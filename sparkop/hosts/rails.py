@@ -4,11 +4,11 @@ of several nodes are the ends of one network. Pure; by sysfs and addresses: name
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 
 from sparkop.hosts.addresses import ip_interface, ipv4_network, ipv6_address
 from sparkop.hosts.document import Device, Document, Interface
+from sparkop.records import dataclass
 
 ROCE_V2 = "RoCE v2"
 """As sysfs writes it in gid_attrs/types."""

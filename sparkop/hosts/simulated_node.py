@@ -7,7 +7,7 @@ import json
 import posixpath
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -15,6 +15,7 @@ from typing import Any
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.base import ContainerSpec, Fence
+from sparkop.records import dataclass
 
 GIB = 1 << 30
 

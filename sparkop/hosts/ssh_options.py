@@ -8,10 +8,10 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.errors import UnreachableError
+from sparkop.records import dataclass
 
 CONNECT_TIMEOUT = 10.0
 """Seconds, where the configuration names none."""

@@ -10,11 +10,11 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.ssh_options import SshOptions, Target, read_options
+from sparkop.records import dataclass
 
 USER_TIMEOUT_MS = 6000
 """A sent byte that is not acknowledged for this long ends the connection (a node without power)."""

@@ -14,12 +14,12 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from sparkop.lab.layout import LabError
+from sparkop.records import dataclass
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "sparkop-lab"

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.lab import network, seed
@@ -17,6 +16,7 @@ from sparkop.lab.cgroups import Cgroups, CgroupV1
 from sparkop.lab.layout import NICS, HostPaths, LabError
 from sparkop.lab.processes import kill, recall, remember, run, wait_for
 from sparkop.lab.start import start_init
+from sparkop.records import dataclass
 
 READY_SECONDS = 60.0
 GONE_SECONDS = 20.0

@@ -10,10 +10,11 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from sparkop.lab.layout import CONTROLLER_ADDRESS, HUB_PORT, LabPaths
+from sparkop.records import dataclass
 
 SERVER = Path(__file__).with_name("inside") / "hub_server.py"
 

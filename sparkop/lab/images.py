@@ -14,7 +14,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.lab import base_image
@@ -22,6 +21,7 @@ from sparkop.lab.engine_venv import cache_folder, locked
 from sparkop.lab.host import Host
 from sparkop.lab.lab import Lab
 from sparkop.lab.layout import REGISTRY_NAME, REGISTRY_PORT, LabError, LabPaths
+from sparkop.records import dataclass
 
 FORMAT = 1
 """Counts changes of how the images are made that the hashed files don't show."""

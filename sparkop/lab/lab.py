@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +50,7 @@ from sparkop.lab.processes import (
     with_environment,
 )
 from sparkop.lab.start import start_init
+from sparkop.records import dataclass
 
 GIB = 1 << 30
 DEFAULT_MEMORY_BYTES = 4 * GIB

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.errors import ExitCode, SparkopError
+from sparkop.records import dataclass
 
 LAB_VARIABLE = "SPARKOP_LAB"
 STATE_VARIABLE = "SPARKOP_LAB_STATE"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 
 from sparkop.lab.layout import LabError, LabPaths, not_up
 from sparkop.lab.processes import recall
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import struct
 import subprocess
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkop.lab.layout import LabError
+from sparkop.records import dataclass
 
 START_SECONDS = 60.0
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparkop.engines.common import has_key, is_open
 from sparkop.engines.paths import expand, key_path
+from sparkop.records import dataclass
 from sparkop.resources.desired import Desired
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparkop.engines import paths
@@ -21,6 +21,7 @@ from sparkop.errors import BlockedError, SparkopError, SpecError, UnreachableErr
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.nodes import readable_nodes
+from sparkop.records import dataclass
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparkop.errors import (
     BlockedError,
@@ -22,6 +21,7 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
 from sparkop.reconcile.refuse import refuse
+from sparkop.records import dataclass
 from sparkop.resources import trip
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError
@@ -22,6 +22,7 @@ from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import plan_stop, removed_by, unanswered
+from sparkop.records import dataclass
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore

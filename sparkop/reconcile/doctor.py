@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparkop.engines.common import preload_file
@@ -15,6 +15,7 @@ from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.rails import Rail, joined, rails
 from sparkop.reconcile.observe import probe_request
+from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings, unknown

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
 from sparkop.reconcile.observe import Reading
+from sparkop.records import dataclass
 from sparkop.resources import intent, trip
 from sparkop.resources.compare import human_seconds
 

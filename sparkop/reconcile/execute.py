@@ -6,12 +6,13 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from sparkop.errors import SparkopError
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
+from sparkop.records import dataclass
 from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation

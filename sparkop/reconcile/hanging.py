@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import parse_document
 from sparkop.reconcile.patience import LOOK_EVERY
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.failure import headline

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host, Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.records import dataclass
 from sparkop.resources.base import Clock
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.threads import Later, side_by_side

@@ -8,11 +8,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import Reading, observe
+from sparkop.records import dataclass
 from sparkop.resources import silent_docker
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 
 from sparkop.engines.budget.asked import asked
@@ -15,6 +14,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import at_hand
 from sparkop.reconcile.observe import Reading
+from sparkop.records import dataclass
 from sparkop.serving.canary import Serving, read_metrics
 
 TOLERATED = 0.05

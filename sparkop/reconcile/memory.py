@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.node.memguard.guard import Floors
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds, whole
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, floors_of, heartbeat, silence, under

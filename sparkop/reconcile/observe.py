@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparkop.engines.common import has_key
@@ -16,6 +16,7 @@ from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.history import history_of
 from sparkop.reconcile.patience import patiently
+from sparkop.records import dataclass
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparkop.records import dataclass
 from sparkop.resources.operations import Blocker, Operation, Unknown
 
 

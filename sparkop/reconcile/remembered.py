@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from sparkop.errors import UsageError
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)

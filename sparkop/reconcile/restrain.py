@@ -3,11 +3,12 @@ who asks. A human's plan passes as it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from sparkop.reconcile.history import WATCH
 from sparkop.reconcile.plan import GROUP, Plan
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.group import KEY, KEY_REMEDY
 from sparkop.resources.observed import History, Restart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.engines.common import extra_arguments, has_key
@@ -12,6 +11,7 @@ from sparkop.engines.words import flags_in, values_of
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import checkpoint_directory
+from sparkop.records import dataclass
 from sparkop.serving.api import Api
 from sparkop.serving.smoke import Offer
 from sparkop.serving.stream import error_of, parse

@@ -7,13 +7,14 @@ import statistics
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from sparkop.engines.paths import state_directory
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.lease import hold, new_holder
+from sparkop.records import dataclass
 from sparkop.resources.base import RealClock
 from sparkop.resources.events import Listener, ignore
 from sparkop.serving.figures import MetricNames

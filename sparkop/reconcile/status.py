@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from sparkop.hosts.document import Document, Unit
@@ -16,6 +16,7 @@ from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.watch_story import OF_WATCH, open_faults
+from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank

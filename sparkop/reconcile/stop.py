@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host
@@ -13,6 +13,7 @@ from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.lease import hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
+from sparkop.records import dataclass
 from sparkop.resources import silent_docker
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Listener, ignore

@@ -10,7 +10,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
@@ -30,6 +30,7 @@ from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch_say import Say, Teller, why_of
 from sparkop.reconcile.watch_story import Fault, entries_due, faults_of, life_due
 from sparkop.reconcile.watch_triggers import Triggers
+from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.incident import folder

@@ -8,7 +8,7 @@ The group as a whole has a budget of restarts beside this (``restrain``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparkop.errors import LeaseHeldError, UnreachableError, WaitInterruptedError
@@ -16,6 +16,7 @@ from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.restrain import starts_group
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Operation

@@ -7,7 +7,7 @@ traffic: while tokens come out for others it is asked rarely.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from sparkop.reconcile.speeds import slow, speeds_in
 from sparkop.reconcile.watch_gpu import Gpus
 from sparkop.reconcile.watch_pace import Pace, judged, measure
 from sparkop.reconcile.watch_story import Fault, low_memory
+from sparkop.records import dataclass
 from sparkop.resources.base import Clock, Context, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.endpoint import question_of, read_key

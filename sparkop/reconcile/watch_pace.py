@@ -6,8 +6,9 @@ none waiting, and no prompt read in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparkop.records import dataclass
 from sparkop.resources.liveness import Counters
 
 WINDOW = 30.0

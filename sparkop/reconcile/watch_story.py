@@ -6,11 +6,11 @@ At rest nothing is written: an entry is due only for what the history does not k
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.reconcile.history import FAULT, MENDED, SERVED
 from sparkop.reconcile.plan import Plan
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.liveness import Life, Verdict

@@ -13,11 +13,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import Fence, Host, Json
+from sparkop.records import dataclass
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Blocker, Operation, Unknown
 from sparkop.spec.models import ClusterSpec

@@ -6,10 +6,10 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import sparkop
+from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
 DOCKERFILE = "Dockerfile"

@@ -5,12 +5,12 @@ can't be set up is a warning and never keeps the model from serving."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkop.engines.paths import key_path
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
+from sparkop.records import dataclass
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed

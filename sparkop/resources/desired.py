@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from sparkop.errors import SparkopError, SpecError
 from sparkop.hosts.base import ContainerSpec
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import FabricSelection, Rail, joined_everywhere, place_by_hand, rails, select_fabric
+from sparkop.records import dataclass
 from sparkop.resources.guard import desired_guard
 from sparkop.resources.kept import kept, notes, wishes
 from sparkop.resources.labels import (

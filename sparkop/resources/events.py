@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkop.errors import SparkopError
+from sparkop.records import dataclass
 from sparkop.resources.operations import Operation
 
 

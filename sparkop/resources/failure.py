@@ -6,9 +6,9 @@ The patterns are what vLLM, SGLang, NCCL and gloo print (recorded from real runs
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sparkop.hosts.document import Container
+from sparkop.records import dataclass
 from sparkop.resources.group import state_text
 
 TAIL = 40

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from sparkop.hosts.document import Container, Document
+from sparkop.records import dataclass
 from sparkop.resources import image_build
 from sparkop.resources.build_context import BuildContext
 from sparkop.resources.desired import Desired, DesiredRank

@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import platformdirs
 
 from sparkop.errors import BlockedError
 from sparkop.node.transfer.files import TransferError, check_path, part_of
+from sparkop.records import dataclass
 from sparkop.resources.hub_words import in_words
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ moved when a rail that it can't do without is lost, when a GID moved, or when th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from sparkop.engines.base import FabricFacts, NodeFacts
 from sparkop.engines.common import OWN_ADDRESS, rdma_devices
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
+from sparkop.records import dataclass
 from sparkop.resources.labels import ROLE_RANK, Stamp, ours
 from sparkop.resources.stamped import environment_of
 from sparkop.spec.hashing import desired_hash

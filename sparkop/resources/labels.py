@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sparkop.hosts.document import Container, Document
+from sparkop.records import dataclass
 
 CLUSTER = "sparkop.cluster"
 ROLE = "sparkop.role"

@@ -7,9 +7,10 @@ progress: requests that give up, ours too, free their part of the KV cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from sparkop.records import dataclass
 from sparkop.serving.canary import EndpointState, Serving
 
 BELIEVED = 2

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from sparkop.records import dataclass
 from sparkop.resources.operations import Unknown
 from sparkop.serving.canary import EndpointState, Serving
 

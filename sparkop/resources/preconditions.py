@@ -8,11 +8,11 @@ wait until it is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.engines.paths import cache_directory, state_directory
 from sparkop.hosts.base import Json
+from sparkop.records import dataclass
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.checks import refused
 from sparkop.resources.checks.model import DISK, FABRIC, PREREQUISITES

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from sparkop.errors import (
@@ -17,6 +16,7 @@ from sparkop.errors import (
     WaitInterruptedError,
 )
 from sparkop.hosts.document import Container, Document, parse_document
+from sparkop.records import dataclass
 from sparkop.resources import silent_docker
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context

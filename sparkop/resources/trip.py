@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document, parse_document
+from sparkop.records import dataclass
 from sparkop.resources.acts import keep_in_story, remove_file
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, whole

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from sparkop.engines.paths import snapshot, weights_directory
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.node.transfer.files import File, Piece, part_of
+from sparkop.records import dataclass
 from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.spec.models import ClusterSpec, WeightsSpec
 from sparkop.spec.nodes import NodeSpec

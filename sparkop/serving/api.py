@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparkop.hosts.base import LOOPBACK, HttpResponse, ReadableHost
+from sparkop.records import dataclass
 from sparkop.serving.loop import LoopWatch, cycle
 from sparkop.serving.stream import (
     Message,

@@ -18,10 +18,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.errors import BlockedError
+from sparkop.records import dataclass
 from sparkop.serving.api import CHAT, COMPLETIONS, Answer, Api, Limits
 from sparkop.serving.figures import (
     Gauge,

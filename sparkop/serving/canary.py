@@ -12,10 +12,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from sparkop.hosts.base import LOOPBACK, HttpResponse, ReadableHost
+from sparkop.records import dataclass
 from sparkop.serving.stream import events, pieces
 
 LOADING_STATUS = (502, 503, 504)

@@ -7,10 +7,10 @@ import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from sparkop.records import dataclass
 from sparkop.serving.api import Answer, Api
 from sparkop.serving.canary import sum_of
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from sparkop.records import dataclass
 
 WorkKind = Literal["code", "prose"]
 PROSE = (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from sparkop.records import dataclass
 from sparkop.serving.api import CHAT, Answer, Hang, Limits
 from sparkop.serving.picture import data_url
 from sparkop.serving.stream import ToolCall, parse

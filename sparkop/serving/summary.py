@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from sparkop.records import dataclass
 from sparkop.serving.figures import percentiles
 
 STUDENT_99 = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from sparkop.records import dataclass
 from sparkop.serving.canary import EndpointState, Serving
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
+from sparkop.records import dataclass
 from sparkop.spec.fields import every_field
 from sparkop.spec.tree import Node, Path, Scalar, show_path
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from sparkop.records import dataclass
 from sparkop.spec.quantities import ByteSize, Duration
 from sparkop.spec.tree import MappingNode, Node, Path, Scalar, child
 

@@ -6,10 +6,11 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparkop.errors import UsageError
+from sparkop.records import dataclass
 from sparkop.spec.edit import dump
 from sparkop.spec.layers import merge
 from sparkop.spec.load import LoadedSpec, validate

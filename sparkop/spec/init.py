@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparkop.errors import UsageError
+from sparkop.records import dataclass
 from sparkop.spec.edit import edit
 from sparkop.spec.load import LoadedSpec, load_text
 from sparkop.spec.nodes import SshSpec, parse_ssh

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparkop.records import dataclass
 from sparkop.spec.fields import (
     field_at,
     keys_at,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path as FilePath
@@ -12,6 +11,7 @@ from pathlib import Path as FilePath
 from pydantic import ValidationError
 
 from sparkop.errors import SpecError
+from sparkop.records import dataclass
 from sparkop.spec.layers import apply_setting, merge, settings
 from sparkop.spec.messages import explain_errors
 from sparkop.spec.models import ClusterSpec

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparkop.errors import SpecError
+from sparkop.records import dataclass
 from sparkop.spec.secrets import MASK, is_secret, line_spans, mask_line, without_secrets
 from sparkop.spec.tree import Path, Place, show_path
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sparkop.records import dataclass
 
 
 class Recipe(StrEnum):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
+
+from sparkop.records import dataclass
 
 Path = tuple[str | int, ...]
 """YAML keys and list indexes from the root."""

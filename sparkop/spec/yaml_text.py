@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from sparkop.records import dataclass
 from sparkop.spec.problems import Problem
 from sparkop.spec.scalars import both_ways, resolve, trap_of
 from sparkop.spec.tree import Entry, MappingNode, Node, Place, Scalar, SequenceNode, Source

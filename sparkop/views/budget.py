@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group
@@ -13,6 +12,7 @@ from rich.text import Text
 from sparkop.engines.budget.lines import Budget, Line, Part, RankBudget, Where
 from sparkop.engines.fit import Fit
 from sparkop.engines.rules import Finding
+from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.spec.tree import show_path
 from sparkop.views.console import out, print_json, talk

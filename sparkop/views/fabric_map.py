@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
 from sparkop.engines.common import nccl_environment
 from sparkop.hosts.document import Device, Document, Interface
 from sparkop.hosts.rails import Rail, joined
 from sparkop.reconcile.doctor import Report
+from sparkop.records import dataclass
 from sparkop.resources.checks.model import State
 from sparkop.resources.checks.topology import cages
 from sparkop.resources.desired import Desired

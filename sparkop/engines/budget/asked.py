@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from sparkop.engines import common, derived, sglang, vllm
 from sparkop.engines.words import values_of
+from sparkop.records import dataclass
 from sparkop.spec.engines import SglangEngine, VllmEngine
 from sparkop.spec.models import ClusterSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparkop.engines.budget.asked import Asked, asked
 from sparkop.engines.budget.checkpoint import Checkpoint, known
@@ -20,6 +20,7 @@ from sparkop.engines.budget.machine import (
 )
 from sparkop.engines.budget.pool import sglang_pool, slot_sizes, slots_of, vllm_pool
 from sparkop.engines.budget.weights import weight_lines
+from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
 VLLM_FRACTION = 0.9

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from sparkop.engines.budget.lines import Basis, Part, Quote
 from sparkop.engines.budget.shape import Shape, shape_of, with_window_groups
+from sparkop.records import dataclass
 
 _KINDS = (
     (re.compile(r"(^|\.)(mtp|nextn|dspark|draft|eagle)"), Part.DRAFT),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkop.engines.budget.heads import Heads
+from sparkop.records import dataclass
 
 
 class Basis(StrEnum):

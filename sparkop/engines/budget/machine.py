@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparkop.engines.budget.lines import Basis, Line, Part, Where
+from sparkop.records import dataclass
 
 GIB = 1 << 30
 SPARK_TOTAL = 130_663_165_952

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparkop.engines.budget.asked import Asked
 from sparkop.engines.budget.formats import BF16, named
 from sparkop.engines.budget.lines import Basis, CacheCost, Pool, Slots
 from sparkop.engines.budget.shape import Shape, Windows
+from sparkop.records import dataclass
 
 VLLM_BLOCK = 16
 VLLM_CPU_BLOCK = 128

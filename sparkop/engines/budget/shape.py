@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from sparkop.engines.budget.formats import BF16, FP4_16, FP4_32, FP8, FP8_32, Format, named
 from sparkop.engines.budget.heads import Heads, heads_of
 from sparkop.engines.budget.lines import Part
+from sparkop.records import dataclass
 
 LARGEST = 1 << 60
 """Bytes or numbers; no model has more of anything."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sparkop.errors import UsageError
 from sparkop.lab.host import Host
 from sparkop.lab.lab import Lab, parse_size
+from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Network
@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from sparkop.engines.base import FabricFacts
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
+from sparkop.records import dataclass
 from sparkop.resources import silent_docker
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired

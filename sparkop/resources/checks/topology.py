@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sparkop.hosts.document import Device, Document, Interface
+from sparkop.records import dataclass
 
 _PCI = re.compile(r"([0-9a-fA-F]{4,}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.([0-7])\Z")
 
