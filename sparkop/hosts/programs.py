@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from shlex import quote
 from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
@@ -167,6 +168,13 @@ _REMEDIES = (
 """What to do about a refusal of the node's operating system."""
 
 
+def _remedy(message: str) -> str | None:
+    """With the path in its place, where the system has named one."""
+    told = next((told for word, told in _REMEDIES if word in message), None)
+    path = message.rpartition(": ")[2]
+    return told.replace(" PATH", f" {quote(path)}") if told and path.startswith("/") else told
+
+
 def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
     """Raise what an act's answer says went wrong; nothing when it went well."""
     failure = answer.get("error")
@@ -189,7 +197,7 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
             remedy=found.remedy(node),
         )
     if kind in ("docker", "os"):
-        remedy = next((told for word, told in _REMEDIES if word in message), None) if kind == "os" else None
+        remedy = _remedy(message) if kind == "os" else None
         raise BlockedError(f"The node could not do it: {message}", node=node, remedy=remedy)
     raise SparkopError(f"The node's program failed: {message}", node=node, detail=failure.get("detail"))
 

@@ -90,9 +90,9 @@ def test_errors_of_acts(kind: str, error: type[SparkopError]) -> None:
 def test_what_the_system_refuses_has_a_way_on() -> None:
     """Somebody else's folder, a full disk: the words of the kernel alone help nobody."""
     for message, way in (
-        ("PermissionError: Permission denied: /s", "chown"),
+        ("PermissionError: Permission denied: /s x", "chown -R THAT-USER '/s x')"),
         ("OSError: No space left", "df"),
-        ("OSError: Read-only file system: /s", "mounted read-only: findmnt"),
+        ("OSError: Read-only file system: /s", "mounted read-only: findmnt -T /s shows"),
     ):
         with pytest.raises(BlockedError) as caught:
             raise_act_error({"error": {"kind": "os", "message": message}}, node="n")
