@@ -303,7 +303,9 @@ class Docker:
     containers: tuple[Container, ...] = ()
     images: Mapping[str, Image | None] = field(default_factory=dict)
     unnamed: tuple[Image, ...] = ()
-    """With the label that ``unnamed`` asks for: without a name any more, and used by no container."""
+    """With the label that ``unnamed`` asks for, and without a name."""
+    in_use: Mapping[str, str] = field(default_factory=dict)
+    """Image id -> a container that is made of it; of all containers, read with ``unnamed``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,18 +195,18 @@ def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:
             reference: i and {"id": i.id, "digests": list(i.digests), "labels": i.labels, "size": i.size}
             for reference, i in images.items()
         },
-        **({"unnamed": _unnamed(node, request["unnamed"])} if request.get("unnamed") else {}),
+        **(_unnamed(node, request["unnamed"]) if request.get("unnamed") else {}),
         **node.docker,
     }
 
 
-def _unnamed(node: SimulatedNode, label: str) -> list[dict[str, Any]]:
-    used = {container.image_id for container in node.containers.values()}
-    return [
+def _unnamed(node: SimulatedNode, label: str) -> dict[str, Any]:
+    found = [
         {"id": image.id, "labels": image.labels, "size": image.size}
         for reference, image in node.images.items()
-        if reference == image.id and image.id not in used and carries(image.labels, label)
+        if reference == image.id and carries(image.labels, label)
     ]
+    return {"unnamed": found, "in_use": {c.image_id: name for name, c in node.containers.items()}}
 
 
 def _container(container: SimulatedContainer) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dic
         "images": images(engine, request.get("images") or (), errors),
     }
     if request.get("unnamed"):
-        found["unnamed"] = unnamed(engine, listed, request["unnamed"], errors)
+        found["unnamed"] = unnamed(engine, request["unnamed"], errors)
+        found["in_use"] = {entry.get("ImageID"): name_of(entry) for entry in listed}
     if request.get("engine"):
         try:
             found.update(settings(engine.json("GET", "/info")))
@@ -63,8 +64,13 @@ def images(engine: wire.Engine, references: Any, errors: dict[str, str]) -> dict
     return {**found, **{reference: image(answer) for reference, answer in ask(engine, brought, errors)}}
 
 
-def unnamed(engine: wire.Engine, listed: Json, label: str, errors: dict[str, str]) -> list[Json]:
-    """Images with a label that have no name any more, another image has it, and that no container uses."""
+def name_of(entry: dict[str, Any]) -> str:
+    """Of a container in a list."""
+    return next((str(name).lstrip("/") for name in entry.get("Names") or ()), str(entry["Id"])[:12])
+
+
+def unnamed(engine: wire.Engine, label: str, errors: dict[str, str]) -> list[Json]:
+    """Images with a label that have no name any more, or never had one."""
     from urllib.parse import quote  # only destroy asks: the probe of every tick goes without
 
     filters = quote(json.dumps({"label": [label], "dangling": ["true"]}))
@@ -73,8 +79,7 @@ def unnamed(engine: wire.Engine, listed: Json, label: str, errors: dict[str, str
     except (OSError, ValueError, wire.EngineError) as error:
         errors["docker:unnamed"] = wire.describe(error)
         return []
-    used = {entry.get("ImageID") for entry in listed}
-    return [listed_image(answer) for answer in answers if answer["Id"] not in used]
+    return [listed_image(answer) for answer in answers]
 
 
 def ask(

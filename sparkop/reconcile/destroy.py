@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
-from sparkop.hosts.document import Removable
+from sparkop.hosts.document import Document, Image, Removable
 from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder
@@ -58,14 +58,11 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         document = reading.observed.documents[name]
         if document.docker is None:
             continue  # what still runs there needs its key, and its history to be found again
-        pulled = [str(e["reference"]) for e in entries_in(document) if e.get("event") == PULLED]
-        present = document.docker.images
+        in_use = document.docker.in_use
         own[name] = [
-            _image(name, reference, reference)
-            for reference in dict.fromkeys(r for r in pulled if present.get(r) is not None)
-        ]
-        own[name] += [
-            _image(name, image.id, short_image(image.id), spare=True) for image in document.docker.unnamed
+            _image(name, reference, shown, spare=reference == image.id)
+            for reference, shown, image in _images(document)
+            if image.id not in in_use
         ]
         if _has_state(reading, name):
             own[name].append(Operation(Action.REMOVE, name, TRANSFERS, CAUSE))
@@ -82,6 +79,20 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
             )
     operations = tuple(operation for found in own.values() for operation in found)
     return Plan(operations, unknown=tuple(reading.observed.unknown.values()))
+
+
+def _images(document: Document) -> Iterator[tuple[str, str, Image]]:
+    """What sparkop has pulled or built on a node: reference, how it is shown, image."""
+    docker = document.docker
+    if docker is None:
+        return
+    pulled = (str(entry["reference"]) for entry in entries_in(document) if entry.get("event") == PULLED)
+    for reference in dict.fromkeys(pulled):
+        image = docker.images.get(reference)
+        if image is not None:
+            yield reference, reference, image
+    for image in docker.unnamed:
+        yield image.id, short_image(image.id), image
 
 
 def _has_state(reading: Reading, node: str) -> bool:
@@ -209,6 +220,7 @@ def destroy(
         if not interrupted:
             reading = look()
             plan = _on(nodes, plan_destroy(reading, weights=weights))
+            _tell_in_use(reading, emit)
             interrupted = _remove(reading, plan, held, emit, stop, clock)
             for operation in plan.operations:
                 removed.setdefault(operation.node, []).append(_told(operation, reading))
@@ -220,6 +232,16 @@ def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]
     stopping = plan_stop(reading, holder, 0.0).operations
     removals = [operation for operation in stopping if operation.action is Action.REMOVE]
     return [*removals, *plan_destroy(reading, weights=weights).operations]
+
+
+def _tell_in_use(reading: Reading, emit: Listener) -> None:
+    """After ranks and guards are gone: what is made of an image still is somebody's."""
+    for name, document in reading.observed.documents.items():
+        for _, shown, image in _images(document):
+            container = document.docker.in_use.get(image.id) if document.docker else None
+            if container is not None:
+                text = f"kept: image {shown}, of which container {container} is made"
+                emit(Event(Phase.NOTE, node=name, text=text))
 
 
 def _tell_kept(reading: Reading, emit: Listener) -> None:

@@ -496,7 +496,7 @@ class TestContainers:
         def unnamed(of: str = name) -> list[str]:
             docker = engine.look(unnamed=f"of={of}").docker
             assert docker is not None
-            return [image.id for image in docker.unnamed]
+            return [image.id for image in docker.unnamed if image.id not in docker.in_use]
 
         def remove(reference: str) -> bool:
             spared = {"reference": reference, "spare": True}
@@ -507,6 +507,9 @@ class TestContainers:
         second = build("two")
         assert second != first
         assert unnamed() == [], "a container uses it"
+        docker = engine.look(unnamed=f"of={name}").docker
+        assert docker is not None
+        assert docker.in_use[first] == name
         assert not remove(first)
         engine.host.containers.remove(name, engine.fence, grace=0)
         assert unnamed() == [first]

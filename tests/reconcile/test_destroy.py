@@ -301,8 +301,22 @@ def test_an_image_that_a_newer_build_has_replaced_goes_too(tmp_path: Path) -> No
     result = destroyed(cluster)
     assert set(node.images) == {others.id, unmarked.id}
     assert set(cluster.node("spark-2").images) == {first["spark-2"].id}
+    kept = f"kept: image {first['spark-2'].id[:19]}, of which container by-hand is made"
+    assert kept in [event.text for event in cluster.events]
     assert any(f"made/image/{first['spark-1'].id[:19]}" in name for name in result.removed["spark-1"])
     assert destroyed(cluster).removed == {}
+
+
+def test_an_image_that_was_pulled_and_that_somebody_uses_stays_and_that_is_told() -> None:
+    """Docker refuses to remove it: the destroy ended there, with the state folder left."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    CHANGES["containers"](node, {"by-hand": {}})
+    node.containers["by-hand"].image_id = node.images[IMAGE].id
+    destroyed(cluster)
+    assert list(node.images) == [IMAGE]
+    assert not any(".sparkop" in path for path in node.files)
+    assert any(event.text.endswith("of which container by-hand is made") for event in cluster.events)
 
 
 def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
