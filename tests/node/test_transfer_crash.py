@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkop.node.transfer.blocks import Staging
+from sparkop.node.transfer.blocks import ALIGN, Staging, page_buffer
 from sparkop.node.transfer.files import File, Piece
 from sparkop.node.transfer.ledger import Ledger, agrees
 from sparkop.node.transfer.place import Place
@@ -55,15 +55,15 @@ def every_effect(make: Callable[[Path], Callable[[], None]], dice: random.Random
             through_cuts(folder, dice, [at], make(folder))
 
 
-def fetching(folder: Path, file: File) -> Callable[[], None]:
+def fetching(folder: Path, data: bytes = DATA, size: int = BLOCK) -> Callable[[], None]:
     """Write what is missing of a file block by block, and publish it. Checks what is believed on the way."""
-    target = folder / "x"
+    target, file = folder / "x", File("x", len(data), sha256(data))
 
     def work() -> None:
         if target.exists():
-            assert target.read_bytes() == DATA, "a published file is whole"
+            assert target.read_bytes() == data, "a published file is whole"
             return
-        staging = Staging(str(target), file, BLOCK)
+        staging = Staging(str(target), file, size)
         with closing(staging):
             fetch(staging)
         assert sorted(path.name for path in folder.iterdir()) == ["x"]
@@ -75,10 +75,12 @@ def fetching(folder: Path, file: File) -> Callable[[], None]:
         written = Path(staging.partial).read_bytes()
         for block in staging.blocks:
             here = written[block.offset : block.offset + block.length]
-            assert block.index not in held or here == DATA[block.offset : block.offset + block.length]
+            assert block.index not in held or here == data[block.offset : block.offset + block.length]
         for first in range(0, len(missing), 2):
             for block in missing[first : first + 2]:
-                staging.write(block.offset, memoryview(DATA)[block.offset : block.offset + block.length])
+                buffer = page_buffer(block.length)  # large blocks go past the page cache
+                buffer[:] = data[block.offset : block.offset + block.length]
+                staging.write(block.offset, buffer)
                 staging.written(block.index)
             staging.commit([block.index for block in missing[first : first + 2]])
         assert staging.hash_along(threading.Event()).matches()
@@ -87,22 +89,29 @@ def fetching(folder: Path, file: File) -> Callable[[], None]:
     return work
 
 
-WHOLE = File("x", len(DATA), sha256(DATA))
+PAGES = random.Random(1).randbytes(3 * ALIGN + 5)
+"""Written past the page cache, where the file system can, but for the end."""
 
 
 def test_fetching_survives_a_cut_at_every_effect() -> None:
     for seed in range(2):
-        every_effect(lambda folder: fetching(folder, WHOLE), random.Random(seed))
+        every_effect(fetching, random.Random(seed))
+    every_effect(lambda folder: fetching(folder, PAGES, ALIGN), random.Random(3))
 
 
 @MANY
-@given(st.integers(0, 1 << 30), st.lists(st.integers(0, 40), max_size=6))
-def test_fetching_survives_cuts_one_after_the_other(seed: int, cuts: list[int]) -> None:
+@given(
+    st.integers(0, 1 << 30), st.lists(st.integers(0, 40), max_size=6),
+    st.sampled_from([(DATA, BLOCK), (PAGES, ALIGN)]),
+)  # fmt: skip
+def test_fetching_survives_cuts_one_after_the_other(
+    seed: int, cuts: list[int], what: tuple[bytes, int]
+) -> None:
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "disk"
         folder.mkdir()
-        through_cuts(folder, random.Random(seed), cuts, fetching(folder, WHOLE))
-        assert (folder / "x").read_bytes() == DATA
+        through_cuts(folder, random.Random(seed), cuts, fetching(folder, *what))
+        assert (folder / "x").read_bytes() == what[0]
 
 
 CUTS = (0, 20, 24, len(DATA))

@@ -3,12 +3,17 @@
 The block list is a text file: one header line (JSON), then a line per durable block, ``NNNNNNNN CCCCCCCC``
 (index, CRC-32 of the index's digits). A line is written only after the block's bytes were synced; a torn or
 garbled line does not count. After a crash a block is therefore either listed and on disk, or fetched again.
+
+Bytes go past the page cache (``O_DIRECT``) where the file system can: the copy into it takes more processor
+time than all else, and on a Spark its pages take memory from the model.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import mmap
 import os
 import threading
 import time
@@ -16,13 +21,19 @@ import zlib
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 from .files import BLOCK, Block, File, StoppedError, TransferError, blocks_of
-from .hashing import CHUNK, FileHash, release
+from .hashing import FileHash, release
 from .ledger import sync_folder, write_whole
 
-FRESH = 64
-"""Chunks that wait for the hash in memory, and how far ahead of it they may be."""
-NEAR = 1024
-"""Chunks by which the hash may be behind a stream that waits for it."""
+ALIGN = 4096
+"""Offsets, lengths and memory of direct writes are multiples of it: of the blocks of any disk."""
+WRITE = 2 << 20
+"""Bytes written at a time: smaller direct writes wait for the disk more often."""
+REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+"""How a file system says that it has no direct writes, or none like this one."""
+FRESH = 16 << 20
+"""Bytes that wait for the hash in memory, and how far ahead of it they may be."""
+NEAR = 256 << 20
+"""Bytes by which the hash may be behind a stream that waits for it."""
 FRESH_WAIT = 1.0
 """Seconds for which it does, at most, with each chunk."""
 
@@ -60,6 +71,11 @@ def is_locked(path: str) -> bool:
     return False
 
 
+def page_buffer(size: int) -> memoryview:
+    """Memory at the beginning of a page, as direct writes need it."""
+    return memoryview(mmap.mmap(-1, size))
+
+
 class Buffers:
     """Memory that streams read into and the hash gives back. Thread-safe."""
 
@@ -69,14 +85,14 @@ class Buffers:
         self._lock = threading.Lock()
 
     def take(self) -> Optional[memoryview]:
-        """One of CHUNK bytes; None when all are in use."""
+        """One of WRITE bytes; None when all are in use."""
         with self._lock:
             if self._free:
                 return self._free.pop()
             if not self._left:
                 return None
             self._left -= 1
-        return memoryview(bytearray(CHUNK))
+        return page_buffer(WRITE)
 
     def give_back(self, buffer: memoryview) -> None:
         with self._lock:
@@ -116,6 +132,9 @@ class Staging:
         self._starved = False
         """The hash waits for bytes."""
         self._handle = -1
+        self._direct_handle = -1
+        self._direct = False
+        """The file system has taken every direct write so far."""
         self._list_handle = -1
 
     def open(self) -> None:
@@ -125,6 +144,7 @@ class Staging:
         """
         self.blocks = blocks_of(self.file, self._size)
         self._handle = self._lock()
+        self._open_direct()
         status = os.fstat(self._handle)
         header = self._header(status.st_ino)
         found = set()
@@ -159,6 +179,15 @@ class Staging:
                 pass
             os.close(handle)  # the other one has just given it its name
 
+    def _open_direct(self) -> None:
+        """A second way to the same file, past the page cache, where the file system has one."""
+        try:
+            self._direct_handle = os.open(self.partial, os.O_RDWR | os.O_DIRECT)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+        self._direct = self._direct_handle >= 0
+
     def durable(self, inode: int) -> Set[int]:
         """What is durable in the staging file with this inode, whoever works on it."""
         self.blocks = self.blocks or blocks_of(self.file, self._size)
@@ -180,11 +209,45 @@ class Staging:
             return sum(self.blocks[index].length for index in self._durable)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Put bytes at their place. Raises OSError (a full disk)."""
+        """Put bytes at their place. Raises OSError (a full disk).
+
+        From memory of `page_buffer`, at an offset that is a multiple of ALIGN, they go past the page cache,
+        but for what is less than ALIGN at their end.
+        """
         while len(data):
-            count = os.pwrite(self._handle, data, offset)
+            count = self._write_direct(offset, data) or os.pwrite(self._handle, data, offset)
             offset += count
             data = data[count:]
+
+    def _write_direct(self, offset: int, data: memoryview) -> int:
+        """Bytes that were put there past the page cache; 0 when that can't be."""
+        whole = self._whole_pages(offset, len(data))
+        try:
+            return os.pwrite(self._direct_handle, data[:whole], offset) if whole else 0
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+        self._direct = False
+        return 0
+
+    def _whole_pages(self, offset: int, length: int) -> int:
+        """How much of it can be written or read past the page cache."""
+        return length - length % ALIGN if self._direct and not offset % ALIGN else 0
+
+    def _read(self, offset: int, buffer: memoryview) -> int:
+        """Bytes that were written, into memory of `page_buffer`; 0 at the end of the file.
+
+        The kernel keeps both ways to a file coherent.
+        """
+        limit = -offset % ALIGN or len(buffer)
+        whole = self._whole_pages(offset, len(buffer))
+        try:
+            if whole:
+                return os.preadv(self._direct_handle, [buffer[:whole]], offset)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+        return os.preadv(self._handle, [buffer[:limit]], offset)
 
     def hand_over(self, offset: int, buffer: memoryview, count: int, pool: Buffers, *, alone: bool) -> bool:
         """Let the hash have bytes that were just written, so that it need not read them back.
@@ -206,8 +269,8 @@ class Staging:
             return True
 
     def _ahead(self, offset: int) -> int:
-        """Chunks between the hash and these bytes."""
-        return (offset - self._hashed) // CHUNK
+        """Bytes between the hash and these."""
+        return offset - self._hashed
 
     def written(self, index: int) -> None:
         """All bytes of the block were given to `write`."""
@@ -230,7 +293,7 @@ class Staging:
         Raises StoppedError.
         """
         result = FileHash(self.file)
-        buffer = memoryview(bytearray(CHUNK))
+        buffer = page_buffer(WRITE)
         for block in self.blocks:
             offset, end = block.offset, block.offset + block.length
             while offset < end:
@@ -240,7 +303,7 @@ class Staging:
                     fresh.give_back()
                     offset += fresh.length
                     continue
-                count = os.preadv(self._handle, [buffer[: end - offset]], offset)
+                count = self._read(offset, buffer[: end - offset])
                 if not count:
                     raise TransferError("content", "%s was cut short while it was fetched" % self.file.path)
                 result.update(buffer[:count])
@@ -291,7 +354,7 @@ class Staging:
         os.unlink(self.partial)
 
     def close(self) -> None:
-        for handle in (self._handle, self._list_handle):
+        for handle in (self._handle, self._direct_handle, self._list_handle):
             if handle >= 0:
                 os.close(handle)
-        self._handle = self._list_handle = -1
+        self._handle = self._direct_handle = self._list_handle = -1

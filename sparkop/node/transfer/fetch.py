@@ -12,14 +12,16 @@ import queue
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import http
 from .active import Active
-from .blocks import Buffers, Staging
+from .blocks import ALIGN, WRITE, Buffers, Staging, page_buffer
 from .files import Block, File, Job, StoppedError, TransferError, as_transfer_error
-from .hashing import CHUNK
 from .http import Body, Client, ExpiredError, RetryError, SourceEndedError, WrongSizeError
 from .sources import SLOW, Crew, Limiter, Pace, Source
 from .status import Status
@@ -28,8 +30,12 @@ SPAN = 16
 """Blocks asked for by one request, at most."""
 UNCOMMITTED = 6
 """Blocks that one stream may be ahead of the disk, the one it reads included: 48 MiB are lost by a kill."""
-AHEAD = 192
-"""Chunks that may wait in memory for the hashes of all files."""
+QUEUED = 3
+"""Buffers that a stream may be ahead of its own writes: a disk takes a moment longer now and then."""
+TOGETHER = 0.05
+"""Seconds for which a block waits for others, to be made durable with them: writes stand still meanwhile."""
+AHEAD = 24
+"""Buffers that may wait in memory for the hashes of all files."""
 ACTIVE = 4
 """Files of several blocks that are open at a time, beside those of one block."""
 TRIES = 2
@@ -53,11 +59,27 @@ class _Work(NamedTuple):
 
 
 class _Desk:
-    """What a stream works with: the buffer that it reads into, and how far it may be ahead of the disk."""
+    """What a stream works with: a buffer that it reads into while others are written, and how far it may be
+    ahead of the disk."""
 
-    def __init__(self, buffer: memoryview, budget: threading.Semaphore) -> None:
-        self.buffer = buffer
-        self.budget = budget
+    def __init__(self, writer: ThreadPoolExecutor) -> None:
+        self.buffer = page_buffer(WRITE)
+        self.budget = threading.Semaphore(UNCOMMITTED)
+        self._writer = writer
+        self._free = [page_buffer(WRITE) for _ in range(QUEUED)]
+        self._writing: "Deque[Future[memoryview]]" = deque()
+
+    def put(self, write: Callable[[memoryview], memoryview]) -> None:
+        """Have the buffer written; ``write`` returns one that is free then. Raises what one before did."""
+        self._writing.append(self._writer.submit(write, self.buffer))
+        if not self._free:
+            self._free.append(self._writing.popleft().result())
+        self.buffer = self._free.pop()
+
+    def settle(self) -> None:
+        """Until nothing is being written. Raises OSError when that failed."""
+        while self._writing:
+            self._free.append(self._writing.popleft().result())
 
 
 class Fetch:
@@ -189,7 +211,10 @@ class Fetch:
     # One stream
 
     def _stream(self, number: int) -> None:
-        desk = _Desk(memoryview(bytearray(CHUNK)), threading.Semaphore(UNCOMMITTED))
+        with ThreadPoolExecutor(1) as writer:
+            self._work(number, _Desk(writer))
+
+    def _work(self, number: int, desk: _Desk) -> None:
         failures, expired = 0, False
         turn = number
         client = Client(self._sources[turn % len(self._sources)].command)
@@ -275,11 +300,14 @@ class Fetch:
                 if not body.whole:
                     client.drop(url)
         finally:
-            with self._changed:
-                active.give_back(list(needed))
-                if active.whole.get(piece) == number:
-                    del active.whole[piece]
-                self._changed.notify_all()
+            try:
+                desk.settle()  # before another stream takes the rest of a block
+            finally:
+                with self._changed:
+                    active.give_back(list(needed))
+                    if active.whole.get(piece) == number:
+                        del active.whole[piece]
+                    self._changed.notify_all()
 
     def _read_whole(self, number: int, active: Active, piece: int, needed: Deque[Block]) -> bool:
         """The server sends a piece from its beginning only: one stream takes all of it, the others let go."""
@@ -297,41 +325,64 @@ class Fetch:
         pace = Pace()
         while needed:
             block = needed[0]
-            end = block.piece_offset + block.length
-            begin = block.piece_offset + active.begun.get(block.index, 0)
+            while position < block.piece_offset + active.begun.get(block.index, 0):
+                begin = block.piece_offset + active.begun.get(block.index, 0)
+                count = self._read(body, desk.buffer[: begin - position], pace)
+                if not count:
+                    return
+                self._status.received(count, discarded=True)
+                position += count
             self._claim(desk.budget)
-            whole = False
             try:
-                while position < end:
-                    skipping = position < begin
-                    limit = begin - position if skipping else end - position
-                    count = self._read(body, desk.buffer[:limit], pace)
-                    if not count:
+                while active.begun.get(block.index, 0) < block.length:
+                    if not self._gather(active, block, body, desk, pace):
                         return
-                    if not skipping:
-                        self._put(active.staging, block.offset + position - block.piece_offset, count, desk)
-                    self._status.received(count, discarded=skipping)
-                    position += count
-                whole = True
             finally:
-                if not whole:
+                if active.begun.get(block.index, 0) < block.length:
                     desk.budget.release()
-                    active.begun[block.index] = max(begin, position) - block.piece_offset
+            position = block.piece_offset + block.length
             needed.popleft()
-            active.staging.written(block.index)
-            self._commits.put((active, block, desk.budget))
 
-    def _put(self, staging: Staging, offset: int, count: int, desk: _Desk) -> None:
-        """Write what lies in the buffer, and let the hash have it while it is in memory."""
-        staging.write(offset, desk.buffer[:count])
+    def _gather(self, active: Active, block: Block, body: Body, desk: _Desk, pace: Pace) -> bool:
+        """As much of a block as is written at once; what had come when the answer breaks off is written too.
+
+        False: the answer has ended.
+        """
+        begun = active.begun.get(block.index, 0)
+        offset = block.offset + begun
+        wanted = min(block.length - begun, -offset % ALIGN or WRITE)
+        filled = 0
+        try:
+            while filled < wanted:
+                count = self._read(body, desk.buffer[filled : min(wanted, filled + pace.portion)], pace)
+                if not count:
+                    return False
+                self._status.received(count)
+                filled += count
+            return True
+        finally:
+            if filled:
+                active.begun[block.index] = begun + filled
+                desk.put(partial(self._put, active, block, desk.budget, begun, filled))
+
+    def _put(
+        self, active: Active, block: Block, budget: threading.Semaphore, begun: int, count: int,
+        buffer: memoryview,
+    ) -> memoryview:  # fmt: skip
+        """Write what lies in a buffer, let the hash have it while it is in memory; returns a free one."""
+        staging, offset = active.staging, block.offset + begun
+        staging.write(offset, buffer[:count])
         spare = self._buffers.take()
-        if spare is None:
-            return
-        alone = self._crew.size == 1
-        if staging.hand_over(offset, desk.buffer, count, self._buffers, alone=alone):
-            desk.buffer = spare
-        else:
-            self._buffers.give_back(spare)
+        if spare is not None:
+            alone = self._crew.size == 1
+            if staging.hand_over(offset, buffer, count, self._buffers, alone=alone):
+                buffer = spare
+            else:
+                self._buffers.give_back(spare)
+        if begun + count == block.length:
+            staging.written(block.index)
+            self._commits.put((active, block, budget))
+        return buffer
 
     def _claim(self, budget: threading.Semaphore) -> None:
         while not budget.acquire(timeout=0.5):
@@ -360,8 +411,11 @@ class Fetch:
         """Make written blocks durable, all that wait for it at once."""
         while True:
             batch = [self._commits.get()]
-            while not self._commits.empty():
-                batch.append(self._commits.get())
+            until = time.monotonic() + TOGETHER
+            with suppress(queue.Empty):
+                while batch[-1] is not None:
+                    left = until - time.monotonic() if len(batch) < UNCOMMITTED // 2 else 0.0
+                    batch.append(self._commits.get(left > 0, max(left, 0.0)))
             grouped: Dict[int, Tuple[Active, List[Block]]] = {}
             for item in batch:
                 if item is not None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Optional
 from .files import File, pieces_hash
 
 CHUNK = 256 << 10
-"""Bytes moved at a time: they stay in a core's own cache from the socket to the file and the hash."""
+"""Bytes read at a time: they stay in a core's own cache on their way to the hash."""
 MAX_HEADER = 100 << 20
 """Bytes; a safetensors header beyond this is taken for damage (readers refuse far smaller ones)."""
 

@@ -11,9 +11,9 @@ import os
 import threading
 from typing import Callable, List, Set
 
-from .blocks import Staging
+from .blocks import ALIGN, WRITE, Staging, page_buffer
 from .files import Block, File, StoppedError
-from .hashing import CHUNK, release_file
+from .hashing import release_file
 from .place import Place
 
 RUN = 4
@@ -87,10 +87,11 @@ def _drain(
 
 
 def _copy(staging: Staging, handle: int, block: Block) -> None:
-    buffer = memoryview(bytearray(min(CHUNK, block.length)))
+    buffer = page_buffer(WRITE)
     done = 0
     while done < block.length:
-        count = os.preadv(handle, [buffer[: block.length - done]], block.piece_offset + done)
+        limit = min(block.length - done, -(block.offset + done) % ALIGN or WRITE)
+        count = os.preadv(handle, [buffer[:limit]], block.piece_offset + done)
         if not count:
             raise OSError("a part became shorter while it was read")
         staging.write(block.offset + done, buffer[:count])

@@ -8,7 +8,9 @@ import urllib.parse
 from typing import Dict, Mapping, Tuple
 
 from . import http
+from .blocks import WRITE
 from .files import File
+from .hashing import CHUNK
 from .http import Reader, RetryError
 
 SLOW = 100e6
@@ -19,6 +21,8 @@ TRIAL = 3.0
 """Seconds for which a number of streams is watched before it is judged."""
 GAIN = 1.2
 """Twice the streams have to be so much faster to be kept."""
+QUICK = 16e6
+"""Bytes a second of a connection from which on it is read in large portions."""
 SLOWEST = 64 << 10
 """Bytes in `http.TIMEOUT` seconds under which a connection counts as stalled."""
 
@@ -120,15 +124,19 @@ class Limiter:
 
 
 class Pace:
-    """Notices a connection that sends next to nothing."""
+    """Notices a connection that sends next to nothing, and one that fills large buffers at once."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._since = self._read_at = time.monotonic()
         self._count = 0
+        self.portion = CHUNK
+        """Bytes to ask for by the next read: progress and a word to stop wait for no longer than a moment."""
 
     def check(self, count: int, *, limited: bool) -> float:
         """After each read; returns the time. Raises RetryError."""
         now = time.monotonic()
+        self.portion = WRITE if count > QUICK * (now - self._read_at) else CHUNK
+        self._read_at = now
         self._count += count
         if now - self._since > http.TIMEOUT:
             if self._count < SLOWEST and not limited:
