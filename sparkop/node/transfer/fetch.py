@@ -112,7 +112,10 @@ class Fetch:
         self._limiter = Limiter(job.rate)
         self._buffers = Buffers(AHEAD)
         through_ssh = any(source.command for source in self._sources)
-        most = min(job.streams, max(2, os.cpu_count() or 1)) if through_ssh else job.streams
+        cores = os.cpu_count() or 1
+        most = (
+            min(job.streams, max(1, cores // 2)) if through_ssh else job.streams
+        )  # ssh takes one, we the other
         self._crew = Crew(most, slow=math.inf if through_ssh else SLOW)
         self._commits: "queue.Queue[Optional[Tuple[Active, Block, threading.Semaphore]]]" = queue.Queue()
         self._finishers: List[threading.Thread] = []
