@@ -66,8 +66,9 @@ class Link:
             self.behind.close()
 
 
-def open_link(target: Target, way: Way | None = None) -> Link:
-    """Connect and authenticate, by a way that was found before if there is one.
+def open_link(target: Target, way: Way | None = None, after: tuple[str, ...] = ()) -> Link:
+    """Connect and authenticate, by a way that was found before if there is one. ``after``: the places that
+    are reached through this one.
 
     Raises HostKeyError, or UnreachableError whose cause tells apart an unknown name, no route, no answer,
     refused, and permission denied.
@@ -76,7 +77,10 @@ def open_link(target: Target, way: Way | None = None) -> Link:
     options, behind = way.options, None
     if options.proxy_jump:
         hop, before = jump_target(target, options.proxy_jump)
-        behind = open_link(hop, find_way(hop, before))
+        here = place_of(options)
+        if here in after:
+            raise _in_a_circle(target, (*after, here))
+        behind = open_link(hop, find_way(hop, before), (*after, here))
     try:
         stream = way.stream or _stream_through(target, options, behind)
         return Link(_connect(target, options, stream), options, behind)
@@ -84,6 +88,15 @@ def open_link(target: Target, way: Way | None = None) -> Link:
         if behind is not None:
             behind.close()
         raise
+
+
+def _in_a_circle(target: Target, places: tuple[str, ...]) -> UnreachableError:
+    return UnreachableError(
+        f"No SSH connection to {target.name}.",
+        node=target.name,
+        cause=f"its jump hosts lead in a circle: {', then '.join(places)}",
+        remedy="Mend ProxyJump in ~/.ssh/config.",
+    )
 
 
 def _connect(target: Target, options: SshOptions, stream: Any) -> Connection:

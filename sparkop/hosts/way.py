@@ -43,7 +43,7 @@ def find_way(target: Target, jump: str | None = None) -> Way:
         return Way(options, None)
     try:
         return Way(options, _dial(options))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a name that no DNS could hold
         raise network_error(error, target, options) from error
 
 
@@ -87,7 +87,7 @@ def _dial(options: SshOptions) -> socket.socket:
 
 def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
     number = getattr(error, "errno", None)
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, (socket.gaierror, UnicodeError)):
         return f"the name {place} does not resolve", "Check the host in the spec or in ~/.ssh/config."
     if number == errno.ECONNREFUSED:
         return f"{place} refused the connection", "Check that sshd runs there, and the port."
@@ -97,4 +97,4 @@ def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
         return f"{place} did not answer in time", "Check that the node is on, and the network between."
     if "banner" in str(error) or "No existing session" in str(error):
         return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
-    return f"{place}: {error or type(error).__name__}", "Try `ssh -v` to the same host."
+    return f"{place}: {str(error) or type(error).__name__}", "Try `ssh -v` to the same host."

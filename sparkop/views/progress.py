@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from sparkop.errors import SparkopError
@@ -123,8 +123,9 @@ class _Plain:
         self._say(f"… {title(operation)}: {progress_text(event)}")
 
     def _say(self, line: str) -> None:
-        print_lines([line], self._channel)
-        self._channel.flush()
+        with suppress(OSError):  # a full disk or a closed pipe: what goes on must not stop half-way for that
+            print_lines([line], self._channel)
+            self._channel.flush()
 
 
 def progress_text(event: Event) -> str:

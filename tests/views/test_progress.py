@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,3 +50,18 @@ def test_a_pull_has_not_ended_when_all_bytes_are_there() -> None:
         emit(Event(Phase.STARTED, operation=PULL))
         emit(Event(Phase.PROGRESS, operation=PULL, text="Extracting", done_bytes=7, total_bytes=7))
     assert "\u2713" not in written.getvalue()
+
+
+def test_a_full_disk_behind_stderr_ends_no_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks were gone already: the group stayed down until somebody looked."""
+    tried: list[str] = []
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            tried.append(text)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stderr", Full())
+    with progress_listener() as emit:
+        emit(Event(Phase.DONE, operation=PULL))
+    assert "pull image" in tried[0]
