@@ -27,7 +27,7 @@ from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
-from sparkop.resources.operations import Operation, Unknown
+from sparkop.resources.operations import Blocker, Operation, Unknown, with_remedy
 from sparkop.resources.registry import RESOURCES
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
@@ -146,6 +146,8 @@ class _Run:
         self.emit(Event(Phase.PLANNED, text=_summary(plan)))
         for warning in plan.warnings:
             self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
+        for blocker in plan.blockers if plan.operations else ():  # what goes on meanwhile may take hours
+            self.emit(Event(Phase.NOTE, node=blocker.node, text=_blocked(blocker)))
         return reading, plan
 
     def ask(self, plan: Plan) -> None:
@@ -270,6 +272,12 @@ def _first_failure(outcome: Outcome) -> BaseException:
     error = told[0] if told else outcome.error
     assert error is not None
     return error
+
+
+def _blocked(blocker: Blocker) -> str:
+    cause = blocker.cause
+    told = f"{blocker.resource}: {cause.field}: {cause.observed} -> {cause.desired}"
+    return f"blocked: {with_remedy(told, blocker.remedy)}"
 
 
 def _summary(plan: Plan) -> str:

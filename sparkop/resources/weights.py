@@ -163,15 +163,17 @@ class _Plan:
             return
         if source in incomplete:
             self._add(Action.DOWNLOAD, source)
+            if self.blockers:  # then nothing comes to the others either
+                return
         fetched = source in incomplete and bytes_to_come(self._of(source).files, self._found[source]) > 0
         previous = source
         for name in incomplete:
             if name != source:
                 if spec.weights.distribution == "shared":  # a download looks at all nodes itself
                     self._add(Action.RECORD, name, after=source, shared="" if fetched else source)
-                else:
-                    self._copy(name, previous)
-                previous = name
+                    previous = name
+                elif self._copy(name, previous):
+                    previous = name
 
     def _source(self) -> str | None:
         """A node that has everything, else the one that downloads; None when that was not read."""
@@ -182,7 +184,8 @@ class _Plan:
             return first if first in self._found else None
         return complete[0]
 
-    def _copy(self, name: str, source: str) -> None:
+    def _copy(self, name: str, source: str) -> bool:
+        """False: the node can't take the files, and so can't hand them on."""
         for node in (source, name):
             facts = self._desired.nodes[node].facts
             if facts is None or facts.fabric is None:
@@ -192,8 +195,8 @@ class _Plan:
                 self.blockers.append(
                     Blocker(node, KIND, cause, "mend the fabric, or set weights.distribution: direct")
                 )
-                return
-        self._add(Action.COPY, name, source=source)
+                return False
+        return self._add(Action.COPY, name, source=source)
 
     def _add(
         self,
@@ -203,7 +206,8 @@ class _Plan:
         source: str | None = None,
         after: str | None = None,
         shared: str = "",
-    ) -> None:
+    ) -> bool:
+        """Plan it; False when there is no room."""
         node, weights = self._desired.nodes[name], self._found[name]
         checkpoint = self._of(name)
         needed = bytes_to_come(checkpoint.files, weights)
@@ -214,7 +218,7 @@ class _Plan:
             full = self._below_free_space(node, document, needed)
         if full is not None:
             self.blockers.append(full)
-            return
+            return False
         seconds = needed / COPY_RATE if source else None  # how fast a hub is, shows on the way
         needs = [o.key for o in self.operations if after is not None and o.node == after]
         parameters: dict[str, Any] = {"from": source} if source else {}
@@ -227,6 +231,7 @@ class _Plan:
                 action, name, KIND, cause, Cost(needed, seconds), needs=tuple(needs), parameters=parameters
             )
         )
+        return True
 
     def _of(self, name: str) -> Checkpoint:
         return self._checkpoint.on(name, self._desired.spec)

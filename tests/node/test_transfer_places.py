@@ -356,7 +356,7 @@ def test_a_peer_gives_up_when_its_source_was_killed_or_without_power(
     node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last word is "fetching"; the process, or the start of the machine, is another one."""
-    monkeypatch.setattr(fetch, "VANISHED_GRACE", 1.0)
+    monkeypatch.setattr(fetch, "PENDING_GRACE", 1.0)
     job = node.job(hub.job_files("L05.part.safetensors"), hub)
     peer = Peer(node, job)
     last = {"phase": "fetching", "pid": os.getpid(), "boot_id": "of another start"}
@@ -366,6 +366,21 @@ def test_a_peer_gives_up_when_its_source_was_killed_or_without_power(
     peer.server.shutdown()
     assert status["error"]["kind"] == "source"
     assert "vanished" in status["error"]["message"]
+
+
+@pytest.mark.parametrize("last", [{}, {"phase": "done"}], ids=["none", "done"])
+def test_a_peer_gives_up_on_a_source_that_lacks_it_and_fetches_nothing(
+    last: dict[str, Any], node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights were removed after its transfer, or it has never had one."""
+    monkeypatch.setattr(fetch, "PENDING_GRACE", 1.0)
+    job = node.job(hub.job_files("L05.part.safetensors"), hub)
+    peer = Peer(node, job)
+    write_whole(str(node.state / "transfer.json"), json.dumps(last).encode())
+    other = Node(tmp_path / "other")
+    status = other.run(peer_job(other, job, peer))
+    peer.server.shutdown()
+    assert status["error"]["kind"] == "source"
 
 
 def test_a_peer_waits_for_a_source_that_starts_again(node: Node, hub: Hub, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def compare(
     states: Mapping[str, Mapping[str, Any] | str | None],
     *,
     checkpoint: Checkpoint = CHECKPOINT,
-    free: int = 100 * GIB,
+    free: int | Mapping[str, int] = 100 * GIB,
     fabric: bool = True,
     transfer: Mapping[str, Any] | None = None,
     **weights: Any,
@@ -81,7 +81,8 @@ def compare(
             "nonce": "n",
             "state": {"transfer.json": transfer} if transfer else {},
         }
-        raw["disk"] = {"/w": {"path": "/", "total": free, "free": free, "inodes_free": 999, "device": 1}}
+        room = free if isinstance(free, int) else free.get(name, 100 * GIB)
+        raw["disk"] = {"/w": {"path": "/", "total": room, "free": room, "inodes_free": 999, "device": 1}}
         if isinstance(state, str):
             raw["errors"] = {"weights": state}
         else:
@@ -180,6 +181,16 @@ def test_too_little_room_blocks_before_anything_starts() -> None:
     assert "2.0 GiB still to come" in blocker.cause.desired
     staged = {"phase": "failed", "active": {"a": {"size": GIB, "done": GIB}}}
     assert lines(compare({"n1": NONE, "n2": ALL}, free=GIB, transfer=staged)) == ["copy n1 from n2"]
+
+
+def test_nothing_is_copied_from_a_node_that_can_not_get_it() -> None:
+    """The copy waited in silence for a source without room, for a quarter of an hour."""
+    head = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB})
+    assert lines(head) == []
+    assert [blocker.node for blocker in head.blockers] == ["n1"]
+    middle = compare({"n1": ALL, "n2": NONE, "n3": NONE}, free={"n2": GIB})
+    assert lines(middle) == ["copy n3 from n1"]
+    assert [blocker.node for blocker in middle.blockers] == ["n2"]
 
 
 def test_a_download_needs_the_room_that_the_spec_asks_for_and_half_of_it_for_the_second_half() -> None:

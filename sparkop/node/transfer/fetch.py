@@ -49,8 +49,8 @@ ANOTHER = "try another source"
 LACKING = "; when it stays so, a part is missing in the repository or its list is wrong: tell its owner"
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
-VANISHED_GRACE = 60.0
-"""The same when its transfer is gone without a word: who follows it needs time to notice."""
+PENDING_GRACE = 60.0
+"""The same when no transfer of it has failed: who follows it needs time to notice, or to start it."""
 
 
 class _Work(NamedTuple):
@@ -251,7 +251,7 @@ class Fetch:
         """Raise TransferError when there is no hope any more."""
         if isinstance(again, SourceEndedError):
             self._ended_at = self._ended_at or time.monotonic()
-            grace = VANISHED_GRACE if again.vanished else SOURCE_GRACE
+            grace = PENDING_GRACE if again.pending else SOURCE_GRACE
             if time.monotonic() - self._ended_at > grace:
                 raise TransferError("source", str(again), "run the same command again: what is here is kept")
         elif again.alive:

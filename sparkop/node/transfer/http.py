@@ -26,7 +26,13 @@ Origin = Tuple[str, str, int]
 
 
 VANISHED = "vanished"
-_ENDS = {"failed": "failed", "cancelled": "been cancelled", VANISHED: "vanished"}
+_ENDS = {
+    "failed": "gave up: its own transfer has failed",
+    "cancelled": "gave up: its own transfer has been cancelled",
+    VANISHED: "gave up: its own transfer has vanished",
+    "done": "has lost what its own transfer fetched",
+    "none": "does not fetch it either",
+}
 
 
 class RetryError(Exception):
@@ -50,14 +56,14 @@ class WrongSizeError(RetryError):
 
 
 class SourceEndedError(RetryError):
-    """The node that we copy from has ended its own transfer, and what we ask for is not there.
+    """The node that we copy from works on no transfer, and what we ask for is not there.
 
-    ``vanished``: it ended without a word; who follows it may start it again.
+    ``pending``: who follows it may be about to start it.
     """
 
     def __init__(self, state: str) -> None:
-        super().__init__("the node that we copy from gave up: its own transfer has %s" % _ENDS[state], 1.0)
-        self.vanished = state == VANISHED
+        super().__init__("the node that we copy from " + _ENDS[state], 1.0)
+        self.pending = state not in ("failed", "cancelled")
 
 
 def origin_of(url: str) -> Origin:
@@ -326,7 +332,7 @@ class Reader:
         after = _retry_after(response)
         code = response.headers.get("X-Error-Code", "")
         client.drop(url)
-        if self._peer and state in ("failed", "cancelled", VANISHED):
+        if self._peer and state in _ENDS:
             raise SourceEndedError(state)
         if url != self.url and status in (400, 401, 403, 404, 410):
             self._forget(url)
