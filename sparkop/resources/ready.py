@@ -188,7 +188,8 @@ def _late(context: Context, seen: list[_Seen], last: EndpointState) -> TimedOutE
         f"no token within {human_seconds(float(context.desired.spec.ready.deadline))}",
         node=context.desired.head,
         cause=f"the API: {last.serving}{': ' + last.detail if last.detail else ''}",
-        remedy="the ranks still run: sparkop apply waits again; sparkop logs -f shows what they do; "
+        remedy="the ranks still run: sparkop apply waits again, or starts those anew that hang; "
+        "sparkop logs -f shows what they do; "
         "a slow machine needs a longer ready.deadline",
         detail="\n".join(lines) or None,
     )
