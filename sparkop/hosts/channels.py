@@ -22,6 +22,10 @@ class SocketLike(Protocol):
     def close(self) -> None: ...
 
 
+LAST_WORD = 0.5
+"""Seconds in which a connection that has failed has ended."""
+
+
 class ChannelSocket:
     """A paramiko channel as a socket. Closing it waits for the files made of it, as with a socket.
 
@@ -41,8 +45,18 @@ class ChannelSocket:
             data, self._head = self._head[: len(view)], self._head[len(view) :]
         else:
             data = self.channel.recv(len(view))
+            if not data and len(view) and self._lost():
+                raise ConnectionResetError("the connection to the node is lost")
         view[: len(data)] = data
         return len(data)
+
+    def _lost(self) -> bool:
+        """No end of the stream has come: it is not over, nobody will hear more of it."""
+        transport = self.channel.get_transport()
+        if self.channel.eof_received or transport is None:
+            return False
+        transport.join(LAST_WORD)  # it wakes who reads a moment before it ends
+        return not transport.is_active()
 
     def sendall(self, data: bytes) -> None:
         self.channel.sendall(data)

@@ -225,7 +225,8 @@ def _followed(context: Context) -> Iterator[threading.Event]:
 
     def follow(rank: DesiredRank) -> None:
         try:
-            for line in streams[rank.rank]:
+            for written in streams[rank.rank]:
+                line = written.rstrip("\r").rpartition("\r")[2]  # of a bar that overwrites itself, the last
                 if loading.search(line):  # the rest is in `sparkop logs -f`
                     context.log(mask(line), rank.node)
                     context.progress(f"rank {rank.rank}: {mask(line).strip()}")

@@ -413,9 +413,24 @@ class TestLimits:
         next(lines)
         timer = threading.Timer(0.3, host.close)
         timer.start()
-        with pytest.raises(OSError, match="broke off"):
+        with pytest.raises(OSError, match="is lost"):
             list(lines)
         timer.join()
+
+    def test_a_lost_connection_is_no_end_of_a_stream(
+        self, sshd: Sshd, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        """``logs -f`` ended with 0 and without a word when its node lost power."""
+        host = host_of(sshd.target())
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ended = host.dial_port(listener.getsockname()[1], 5)
+            listener.accept()[0].close()
+            assert ended.makefile("rb").read() == b""
+            lost = host.dial_port(listener.getsockname()[1], 5)
+            with listener.accept()[0]:
+                kill_sessions(sshd)
+                with pytest.raises(ConnectionResetError, match="is lost"):
+                    lost.makefile("rb").read()
 
 
 def test_a_host_for_reading_has_nothing_that_writes(sshd: Sshd) -> None:
