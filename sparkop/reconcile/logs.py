@@ -22,6 +22,8 @@ from sparkop.serving.token_zero import harmless
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec
 
+STILL_THERE = 10.0
+"""Seconds that a node gets to answer when a log that is followed has ended."""
 NOTED = 2000
 """Lines of each log in which warnings that mean nothing are looked for."""
 
@@ -150,6 +152,8 @@ def _side_by_side(
         try:
             for line in _lines(hosts[source.node], source, tail, follow=True):
                 arrived.put(line)
+            # Docker's SDK takes a lost connection for the end of the log.
+            hosts[source.node].probe({"sections": []}, timeout=STILL_THERE)
             arrived.put(None)
         except SparkopError as error:
             arrived.put(error)

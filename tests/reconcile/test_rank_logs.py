@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from sparkop.errors import BlockedError, ExitCode, UnreachableError
+from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.logs import rank_logs
 from sparkop.views.plan_text import plan_lines
@@ -109,3 +111,19 @@ def test_the_other_ranks_are_shown_before_a_node_that_is_away(serving: Cluster) 
         assert all(line.rank == 0 for line in lines)
     assert caught.value.exit_code == ExitCode.UNREACHABLE
     assert list(rank_logs(serving.spec, serving.hosts(), rank=0)), "the node that is away has another rank"
+
+
+def test_a_node_that_is_lost_while_its_log_is_followed_is_told(
+    serving: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked like the end of the log, with exit code 0: the SDK swallows a lost connection."""
+
+    def then_lost(_host: object, _container: str, **_: object) -> Iterator[str]:
+        yield "the last line"
+        serving.node("spark-2").answer = Answer.SILENT
+
+    monkeypatch.setattr(SimulatedHost, "log_lines", then_lost)
+    lines = rank_logs(serving.spec, serving.hosts(), rank=1, follow=True)
+    assert next(lines).text == "the last line"
+    with pytest.raises(UnreachableError):
+        next(lines)
