@@ -97,19 +97,20 @@ class _Waiting:
         self.last = EndpointState(Serving.NOT_ASKED)
         self.began = self.heard = self.told = context.clock.monotonic()
         self.garbage = 0
+        self.silent: list[UnreachableError] = []
+        """Of nodes that gave no answer at the last look."""
 
     def look(self) -> list[_Seen]:
-        """All ranks' containers. Raises BlockedError when one does not run."""
-        try:
-            seen = _look(self.context)
-        except UnreachableError:
-            if self.context.clock.monotonic() - self.heard > SILENCE:
-                raise
-            return []
-        self.heard = self.context.clock.monotonic()
+        """The ranks' containers on the nodes that answer. Raises BlockedError when one does not run,
+        UnreachableError when a node stays silent."""
+        seen, self.silent = _look(self.context)
+        if not self.silent:
+            self.heard = self.context.clock.monotonic()
         dead = [s for s in seen if s.container is None or not s.container.running]
         if dead:
             raise death(self.context, dead)
+        if self.silent and self.context.clock.monotonic() - self.heard > SILENCE:
+            raise self.silent[0]
         return seen
 
     def pause(self, ended: threading.Event) -> None:
@@ -138,22 +139,30 @@ class _Waiting:
         now = self.context.clock.monotonic()
         if now - self.told >= TOLD_EVERY:
             self.told = now
-            self.context.progress(f"not ready after {human_seconds(now - self.began)}: {state.detail}")
+            told = f"not ready after {human_seconds(now - self.began)}: {state.detail}"
+            if self.silent:
+                told += f"; {self.silent[0].node} has not answered for {human_seconds(now - self.heard)}"
+            self.context.progress(told)
         return False
 
 
-def _look(context: Context) -> list[_Seen]:
+def _look(context: Context) -> tuple[list[_Seen], list[UnreachableError]]:
     cluster = context.desired.spec.name
     request = {"sections": ["machine", "docker"], "labels": [f"{CLUSTER}={cluster}"]}
 
-    def one(rank: DesiredRank) -> _Seen:
-        document = parse_document(context.host(rank.node).probe(request), node=rank.node)
+    def one(rank: DesiredRank) -> _Seen | UnreachableError:
+        try:
+            document = parse_document(context.host(rank.node).probe(request), node=rank.node)
+        except UnreachableError as error:
+            return error
         if document.docker is None:
             told, remedy = silent_docker.why(document), silent_docker.remedy(document)
-            raise UnreachableError(told, node=rank.node, remedy=remedy)
+            return UnreachableError(told, node=rank.node, remedy=remedy)
         return _Seen(rank, document.container(rank.name), document)
 
-    return side_by_side(one, context.desired.ranks, "look")
+    found = side_by_side(one, context.desired.ranks, "look")
+    silent = [each for each in found if isinstance(each, UnreachableError)]
+    return [each for each in found if isinstance(each, _Seen)], silent
 
 
 def death(context: Context, dead: list[_Seen]) -> BlockedError:

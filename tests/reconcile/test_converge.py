@@ -429,3 +429,33 @@ def test_the_api_is_not_asked_while_a_rank_is_down() -> None:
     cluster.node("spark-1").services[PORT] = spy
     assert not cluster.plan().converged
     assert asked == []
+
+
+def test_a_node_that_goes_silent_while_the_ranks_load_is_told_at_once_and_ends_the_wait_later() -> None:
+    """A minute went by with nothing but "not ready"."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    told: list[str] = []
+
+    def emit(event: Event) -> None:
+        told.append(event.text)
+        if event.phase is Phase.LOG:
+            cluster.node("spark-2").answer = Answer.SILENT
+
+    with pytest.raises(UnreachableError):
+        cluster.apply(emit=emit)
+    assert any("not ready" in text and "spark-2 has not answered for" in text for text in told)
+
+
+def test_a_rank_that_dies_while_another_node_is_silent_is_told() -> None:
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.LOG:
+            cluster.node("spark-2").answer = Answer.SILENT
+            node, container = cluster.rank(0)
+            node.exit(container.spec.name, 1)
+
+    with pytest.raises(BlockedError, match="rank 0"):
+        cluster.apply(emit=emit)
