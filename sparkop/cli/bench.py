@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.cli.options import Seconds, output_option, reach_spec, spec_options
 from sparkop.errors import ExitCode, SparkopError, UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def bench() -> None:
     show_default="175000", metavar="N ...",
     help="A real text of about N tokens, with numbers to find again; cut. 0: none.")  # fmt: skip
 @click.option("--reps", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each step.")
-@click.option("--deadline", type=click.FloatRange(min=1), default=3600.0, show_default=True,
+@click.option("--deadline", type=Seconds(min=1), default=3600.0, show_default=True,
     metavar="SECONDS", help="For one answer. Requests have no output cap.")  # fmt: skip
 @plot_option
 @output_option

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from sparkop.spec.models import ClusterSpec
 
 F = TypeVar("F", bound=Callable[..., object])
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; ``nan`` is none, though no bound refuses it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return found
 
 
 @dataclass(frozen=True)

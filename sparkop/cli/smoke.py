@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sparkop.cli.options import output_option, reach_spec, spec_options
+from sparkop.cli.options import Seconds, output_option, reach_spec, spec_options
 from sparkop.errors import ExitCode
 
 
@@ -14,7 +14,7 @@ from sparkop.errors import ExitCode
 @spec_options
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=180.0,
     show_default=True,
     metavar="SECONDS",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from sparkop.cli.options import output_option, reach_spec, refuse_unsafe, spec_options
+from sparkop.cli.options import Seconds, output_option, reach_spec, refuse_unsafe, spec_options
 from sparkop.errors import ExitCode, SparkopError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @spec_options
 @click.option(
     "--period",
-    type=click.FloatRange(min=1, max=3600),
+    type=Seconds(min=1, max=3600),
     default=10.0,
     show_default=True,
     help="Seconds between two looks at rest.",

@@ -312,7 +312,8 @@ class Watch:
 def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
     """For cron: tick until nothing is left to do, and what the group does is known.
 
-    Raises what ``apply`` would raise for what remains. ``patience``: seconds for the canary's answers.
+    Raises what ``apply`` would raise for what remains, WaitInterruptedError when it is to stop. ``patience``:
+    seconds for the canary's answers.
     """
     acted, until = 0, watch.clock.monotonic() + patience
     while acted < most:
@@ -322,7 +323,11 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
         acted += tick.acted
         undecided = watch.eye.undecided and watch.clock.monotonic() < until
         if tick.acted or undecided:
-            if undecided and not watch.stop.is_set():
+            if watch.stop.is_set():
+                raise WaitInterruptedError(
+                    "stopped before it was known what the group does", remedy="run the same command again"
+                )
+            if undecided:
                 watch.clock.sleep(1.0)
             continue
         remains(tick.plan)

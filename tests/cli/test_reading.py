@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkop.cli import run
-from sparkop.errors import UnreachableError
+from sparkop.errors import ExitCode, UnreachableError
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.connect import ReadOnlyHost, Target
 from sparkop.reconcile import nodes
@@ -53,3 +53,10 @@ def test_a_host_to_read_has_nothing_to_write_with() -> None:
     """Not hidden by types alone: the object has no such method. A new one has to be thought about here."""
     public = {name for name in dir(ReadOnlyHost) if not name.startswith("_")}
     assert public == {"name", "probe", "http", "read_file", "log_lines", "close"}
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0"])
+def test_a_period_is_a_number_of_seconds(seconds: str, tmp_path: Path) -> None:
+    """With nan, watch looked once and never again."""
+    spec = write(tmp_path, MINIMAL, "spec.yaml")
+    assert run(["watch", str(spec), "--once", "--period", seconds]) == ExitCode.USAGE

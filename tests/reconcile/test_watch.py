@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError, UnreachableError
+from sparkop.errors import BlockedError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
@@ -489,3 +489,14 @@ def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
 
     node, container = cluster.rank(0)
     node.services[8000] = lambda *request: answer(node, container, *request)
+
+
+def test_once_leaves_when_it_is_told_to_whatever_is_not_known_yet() -> None:
+    """It went on until the canary's end, without a pause: 93 s after a SIGTERM from cron's timeout."""
+    cluster = serving()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 0)
+    watching = Watching(cluster, steps_aside=False)
+    watching.watch.stop.set()
+    with pytest.raises(WaitInterruptedError):
+        once(watching.watch)
