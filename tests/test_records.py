@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparkop.records import dataclass
+from tests.fresh import python
 
 BOTH = pytest.mark.parametrize("decorator", [dataclasses.dataclass, dataclass], ids=["standard", "ours"])
 """Each expectation is checked against the standard library's too: it is the specification."""
@@ -141,5 +140,4 @@ def test_defining_one_compiles_one_method() -> None:
         "from sparkop.records import dataclass\n"
         "dataclass(frozen=True)(type('A', (), {'__annotations__': {'x': int}})); print(made)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['__init__']"
+    assert python(program) == ["['__init__']"]

@@ -147,7 +147,13 @@ class _Run:
         for warning in plan.warnings:
             self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
         for blocker in plan.blockers if plan.operations else ():  # what goes on meanwhile may take hours
-            self.emit(Event(Phase.NOTE, node=blocker.node, text=_blocked(blocker)))
+            self.emit(
+                Event(
+                    Phase.NOTE,
+                    node=blocker.node,
+                    text=f"blocked: {with_remedy(_told(blocker), blocker.remedy)}",
+                )
+            )
         return reading, plan
 
     def ask(self, plan: Plan) -> None:
@@ -226,7 +232,7 @@ def remains(plan: Plan) -> None:
         first = plan.blockers[0]
         more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
         raise BlockedError(
-            f"{first.resource}: {first.cause.field}: {first.cause.observed} -> {first.cause.desired}{more}",
+            f"{_told(first)}{more}",
             node=first.node,
             remedy=first.remedy,
             detail="\n".join(
@@ -274,10 +280,9 @@ def _first_failure(outcome: Outcome) -> BaseException:
     return error
 
 
-def _blocked(blocker: Blocker) -> str:
+def _told(blocker: Blocker) -> str:
     cause = blocker.cause
-    told = f"{blocker.resource}: {cause.field}: {cause.observed} -> {cause.desired}"
-    return f"blocked: {with_remedy(told, blocker.remedy)}"
+    return f"{blocker.resource}: {cause.field}: {cause.observed} -> {cause.desired}"
 
 
 def _summary(plan: Plan) -> str:

@@ -7,15 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from pathlib import Path
 
 import pytest
 
 from sparkop.hosts import document
 from sparkop.spec.base import SpecModel
 from sparkop.spec.models import ClusterSpec
+from tests.fresh import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 UNUSED = (
     "docker", "requests", "huggingface_hub", "httpx", "http.client", "rich", "sparkop.clients", "sparkop.lab",
     "sparkop.views.doctor",
@@ -53,16 +52,13 @@ cli.run(sys.argv[1:])
 """
 
 
-def python(program: str, *arguments: str) -> str:
+def last_line(program: str, *arguments: str) -> str:
     """What a new process printed last."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return done.stdout.strip().splitlines()[-1]
+    return python(program, *arguments)[-1]
 
 
 def test_diff_imports_nothing_that_it_does_not_need() -> None:
-    assert python(ALL_OF_DIFF) == "[]"
+    assert last_line(ALL_OF_DIFF) == "[]"
 
 
 def test_an_interrupt_can_be_told_before_anything_is_imported() -> None:
@@ -75,14 +71,14 @@ def test_an_interrupt_can_be_told_before_anything_is_imported() -> None:
 
 
 def test_an_apply_with_nothing_to_do_imports_no_colours_and_no_report() -> None:
-    assert python(ALL_OF_APPLY) == "[]"
+    assert last_line(ALL_OF_APPLY) == "[]"
 
 
 def test_going_inside_a_lab_imports_nothing_that_makes_labs() -> None:
     """Eleven modules, at every command on a lab."""
     inside = "import sys, sparkop.lab.enter, sparkop.lab.overlay, sparkop.lab.present;"
     assert (
-        python(inside + "print([n for n in sys.modules if n in ('sparkop.lab.lab', 'sparkop.lab.host')])")
+        last_line(inside + "print([n for n in sys.modules if n in ('sparkop.lab.lab', 'sparkop.lab.host')])")
         == "[]"
     )
 
@@ -90,7 +86,7 @@ def test_going_inside_a_lab_imports_nothing_that_makes_labs() -> None:
 @pytest.mark.parametrize("command", ["diff", "apply"])
 def test_nodes_connect_before_the_rest_is_imported(command: str) -> None:
     """A connection takes as long as these imports: one after the other, a cold diff takes a third longer."""
-    told = python(WHEN_NODES_CONNECT, command, "specs/qwen3.8-flash-next.yaml")
+    told = last_line(WHEN_NODES_CONNECT, command, "specs/qwen3.8-flash-next.yaml")
     assert told == "already imported: []"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -15,6 +13,7 @@ from sparkop.hosts import connect, ssh
 from sparkop.hosts.connect import Target, connect_all
 from sparkop.hosts.ssh_options import read_options
 from sparkop.hosts.way import Way
+from tests.fresh import python
 
 
 @pytest.fixture(autouse=True)
@@ -131,5 +130,4 @@ def test_ssh_is_imported_without_what_only_tests_of_invoke_need() -> None:
         "print('asyncio' in sys.modules, 'invoke' in sys.modules)\n"
         "from unittest.mock import Mock; print(Mock(return_value=3)())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "3"]
+    assert python(program) == ["False True", "3"]
