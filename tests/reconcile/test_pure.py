@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +23,13 @@ REFUSED = ("open", "os.", "socket.", "subprocess.", "shutil.", "tempfile.", "tim
 """Beginnings of the interpreter's audit events for everything that touches the world."""
 CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns")
 
-_forbidden = False
+_forbidden: int | None = None
+"""The thread that may not touch the world; threads that other tests have left behind may."""
 _seen: list[str] = []
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _forbidden and event.startswith(REFUSED):
+    if _forbidden == threading.get_ident() and event.startswith(REFUSED):
         _seen.append(event)
         raise PermissionError(f"{event} in a pure function")
 
@@ -48,11 +50,11 @@ def world_refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in CLOCKS:
             patch.setattr(time, name, no_clock)
         _seen.clear()
-        _forbidden = True
+        _forbidden = threading.get_ident()
         try:
             yield
         finally:
-            _forbidden = False
+            _forbidden = None
 
 
 @pytest.fixture(scope="module")
