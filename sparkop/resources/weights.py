@@ -161,10 +161,7 @@ class _Plan:
         source = self._source()
         if source is None:
             return
-        if source in incomplete:
-            self._add(Action.DOWNLOAD, source)
-            if self.blockers:  # then nothing comes to the others either
-                return
+        held_up = source in incomplete and not self._add(Action.DOWNLOAD, source)
         fetched = source in incomplete and bytes_to_come(self._of(source).files, self._found[source]) > 0
         previous = source
         for name in incomplete:
@@ -174,6 +171,8 @@ class _Plan:
                     previous = name
                 elif self._copy(name, previous):
                     previous = name
+        if held_up:  # nothing comes to the others either; what would hold them up is told with it
+            self.operations.clear()
 
     def _source(self) -> str | None:
         """A node that has everything, else the one that downloads; None when that was not read."""
@@ -290,8 +289,8 @@ def _in_staging(document: Document) -> int:
     status = (document.state or {}).get("transfer.json")
     if not isinstance(status, Mapping) or status.get("phase") == "done":
         return 0
-    active: Mapping[str, Any] = status.get("active") or {}
-    return sum(int(item.get("done", 0)) for item in active.values())
+    counted: Mapping[str, Any] = status.get("bytes") or {}
+    return int(counted.get("staged", 0))
 
 
 def state_of(weights: Weights, total: int) -> str:

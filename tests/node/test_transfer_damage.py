@@ -93,11 +93,16 @@ def test_the_last_word_is_told_on_a_full_disk_too(
     node: Node, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """State and weights share a disk as a rule: who follows must not take a full one for a vanished job."""
-    real, full = open, threading.Event()
+    real, full, left = open, threading.Event(), 16 * MIB
+    written = os.pwrite
 
-    def pwrite(*_: object) -> int:
-        full.set()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def pwrite(handle: int, data: Any, offset: int) -> int:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            full.set()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(handle, data, offset)
 
     def opened(path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
         if full.is_set() and "w" in mode:
@@ -109,6 +114,7 @@ def test_the_last_word_is_told_on_a_full_disk_too(
     status = node.run(node.job(hub.job_files("model.bin"), hub))
     assert (status["phase"], status["error"]["kind"]) == ("failed", "space")
     assert "free space" in status["error"]["remedy"]
+    assert 0 < status["bytes"]["staged"] <= 16 * MIB, "who frees room is asked only for what is still to come"
 
 
 def test_a_read_only_file_system_is_called_that(

@@ -179,7 +179,7 @@ def test_too_little_room_blocks_before_anything_starts() -> None:
     (blocker,) = found.blockers
     assert "1.0 GiB free" in blocker.cause.observed
     assert "2.0 GiB still to come" in blocker.cause.desired
-    staged = {"phase": "failed", "active": {"a": {"size": GIB, "done": GIB}}}
+    staged = {"phase": "failed", "bytes": {"total": 2 * GIB, "done": GIB, "staged": GIB}, "active": {}}
     assert lines(compare({"n1": NONE, "n2": ALL}, free=GIB, transfer=staged)) == ["copy n1 from n2"]
 
 
@@ -188,6 +188,11 @@ def test_nothing_is_copied_from_a_node_that_can_not_get_it() -> None:
     head = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB})
     assert lines(head) == []
     assert [blocker.node for blocker in head.blockers] == ["n1"]
+    both = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB, "n3": GIB})
+    assert lines(both) == []
+    assert [blocker.node for blocker in both.blockers] == ["n1", "n3"], (
+        "each without room is told at once"
+    )
     middle = compare({"n1": ALL, "n2": NONE, "n3": NONE}, free={"n2": GIB})
     assert lines(middle) == ["copy n3 from n1"]
     assert [blocker.node for blocker in middle.blockers] == ["n2"]

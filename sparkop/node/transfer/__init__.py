@@ -24,7 +24,8 @@ What it keeps on the node:
 
         {"version": 1, "id": "...", "kind": "fetch", "pid": 1, "boot_id": "...", "sequence": 17,
          "phase": "checking|fetching|finishing|done|failed|cancelled",
-         "files": {"total": 9, "done": 3}, "bytes": {"total": 9, "done": 3, "received": 4, "discarded": 1},
+         "files": {"total": 9, "done": 3},
+         "bytes": {"total": 9, "done": 3, "staged": 2, "received": 4, "discarded": 1, "hashed": 5},
          "rate": 1.0, "remaining": 1.0, "active": {"path": {"size": 9, "done": 3}},
          "bad": {"path": "why"}, "problems": ["..."],
          "error": {"kind": "...", "message": "...", "remedy": "..."}}

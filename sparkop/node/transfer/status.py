@@ -146,7 +146,8 @@ class Status:
         """What `write` writes."""
         with self._lock:
             checking = self._document["phase"] == "checking"
-            done = sum(self._done.values()) + sum(part for _, part in self._active.values())
+            staged = sum(part for _, part in self._active.values())
+            done = sum(self._done.values()) + staged
             rate = self._rate(self._hashed if checking else self._received)
             left = max(0, self._bytes_total - done)
             self._document["sequence"] += 1
@@ -155,8 +156,8 @@ class Status:
                 self._document,
                 updated_at=time.time(),
                 files={"total": self._files_total, "done": len(self._done)},
-                bytes={"total": self._bytes_total, "done": done, "received": self._received,
-                       "discarded": self._discarded, "hashed": self._hashed},
+                bytes={"total": self._bytes_total, "done": done, "staged": staged,
+                       "received": self._received, "discarded": self._discarded, "hashed": self._hashed},
                 rate=rate,
                 remaining=left / rate if rate and not checking else None,
                 active={path: {"size": size, "done": part} for path, (size, part) in shown},
