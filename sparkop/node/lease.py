@@ -14,6 +14,7 @@ only grows; a released lease keeps its own. The file calls it ``epoch``: older s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -26,6 +27,8 @@ from . import wire
 NAME = "lease.json"
 LOCK = ".lock"
 
+PAGE = 4096
+"""Bytes that one write changes as a whole."""
 FORGOTTEN = 3600.0
 """Seconds after which a watch that gives no sign of life is not told of any more."""
 
@@ -68,7 +71,30 @@ def read(folder: str) -> dict[str, Any] | None:
 
 
 def write(folder: str, lease: dict[str, Any]) -> None:
-    replace_file(os.path.join(folder, NAME), json.dumps(lease, sort_keys=True).encode() + b"\n", 0o600)
+    """Write it whole. On a full disk it goes over the one before, where that needs no room: a lease that
+    could not be given back kept everybody waiting for a holder that was gone."""
+    path, content = os.path.join(folder, NAME), json.dumps(lease, sort_keys=True).encode() + b"\n"
+    try:
+        replace_file(path, content, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _write_over(path, content):
+            raise
+
+
+def _write_over(path: str, content: bytes) -> bool:
+    """In one write, at most a page, padded to the old length: no moment between shows half a lease."""
+    if not os.path.exists(path):
+        return False
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        there = os.fstat(descriptor)
+        if max(len(content), there.st_size) > min(PAGE, there.st_blocks * 512):
+            return False
+        os.pwrite(descriptor, content.ljust(there.st_size), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def perform(folder: str, step: str, fence: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
+import os
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -86,3 +91,50 @@ class Contenders(RuleBasedStateMachine):
 
 
 TestContenders = Contenders.TestCase
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file can be made or grow."""
+    real = os.open
+
+    def opened(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", opened)
+
+
+HELD: dict[str, Any] = {
+    "version": 1, "cluster": "c", "holder": "a", "epoch": 3, "heartbeat": 9, "released": False,
+    "info": {"host": "laptop", "command": "apply"}, "wanted": {"holder": "b", "info": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["lease.renew", "lease.release", "lease.acquire"])
+def test_on_a_full_disk_a_lease_is_kept_given_back_and_taken_again(
+    step: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It could not be given back: the next command watched for half a minute a holder that was gone."""
+    lease.write(str(tmp_path), HELD if step != "lease.acquire" else {**HELD, "released": True})
+    fence = {"cluster": "c", "holder": "a", "token": 3}
+    if step == "lease.acquire":
+        fence = {"cluster": "c", "holder": "somebody-else", "token": 4}
+    request.getfixturevalue("full_disk")
+    after = lease.perform(str(tmp_path), step, fence, {"info": {"host": "laptop", "command": "a" * 99}})
+    assert lease.read(str(tmp_path)) == after
+    assert after != HELD
+
+
+def test_a_lease_that_needs_room_is_not_written_over_on_a_full_disk(tmp_path: Path, full_disk: None) -> None:
+    """Half a lease is worse than none: what does not fit into one write where it stands is refused."""
+    path = tmp_path / lease.NAME
+    path.write_text(json.dumps(HELD))
+    with pytest.raises(OSError, match="No space left"):
+        lease.write(str(tmp_path), {**HELD, "info": {"host": "x" * lease.PAGE}})
+    assert json.loads(path.read_text()) == HELD
+    path.unlink()
+    with pytest.raises(OSError, match="No space left"):
+        lease.write(str(tmp_path), HELD)
+    assert not path.exists()
