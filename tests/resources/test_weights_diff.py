@@ -190,9 +190,7 @@ def test_nothing_is_copied_from_a_node_that_can_not_get_it() -> None:
     assert [blocker.node for blocker in head.blockers] == ["n1"]
     both = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB, "n3": GIB})
     assert lines(both) == []
-    assert [blocker.node for blocker in both.blockers] == ["n1", "n3"], (
-        "each without room is told at once"
-    )
+    assert [blocker.node for blocker in both.blockers] == ["n1", "n3"], "each without room is told at once"
     middle = compare({"n1": ALL, "n2": NONE, "n3": NONE}, free={"n2": GIB})
     assert lines(middle) == ["copy n3 from n1"]
     assert [blocker.node for blocker in middle.blockers] == ["n2"]
