@@ -27,7 +27,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
     try:
         return parse_size(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no size: use 4g or 512m") from None
+        raise click.BadParameter(f"{text!r} is no size: use 4g or 512m, or 4 GiB") from None
 
 
 @click.group()
@@ -135,6 +135,7 @@ def boot(name: str | None, host: str) -> None:
     from sparkop.lab.lab import Lab
 
     Lab.load(name).boot(host)
+    _say(f"{host}: it is on; sshd and Docker answer")
 
 
 class FaultList(click.Command):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import shutil
@@ -386,13 +385,14 @@ def _read(paths: LabPaths) -> Lab | None:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "4g", "512m" or a plain number. Raises ValueError."""
-    units = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
-    number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
-    size = float(number) * unit
-    if not 0 <= size < math.inf:
-        raise ValueError(f"{text!r} is no size")
-    return int(size)
+    """Bytes of a size as specs write it ("256 KiB"), of Docker's short form of one ("4g", "512m"), or of a
+    plain number. Raises ValueError."""
+    from sparkop.spec.quantities import ByteSize  # with pydantic: a tenth of a second for each other command
+
+    number, unit = text[:-1], text[-1:].upper()
+    if unit in ("K", "M", "G"):
+        return int(ByteSize.parse(f"{number} {unit}iB"))
+    return int(ByteSize.parse(f"{text} B" if text.isdecimal() else text))
 
 
 def engine_shares(paths: Sequence[str]) -> tuple[str, ...]:

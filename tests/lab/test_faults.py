@@ -16,7 +16,7 @@ import pytest
 from sparkop.lab.faults import FAULTS, Target
 from sparkop.lab.faults.files import guards_asked, tripped
 from sparkop.lab.host import Host, docker_answers
-from sparkop.lab.lab import Lab
+from sparkop.lab.lab import Lab, parse_size
 from sparkop.lab.layout import LabError
 from tests.labkit import busybox, inside, run_inside, until
 
@@ -346,6 +346,14 @@ class TestFiles:
         finally:
             mend(lab, "disk-full")
         host.exec(["sh", "-ec", "dd if=/dev/zero of=/root/x bs=1M count=64; rm /root/x"])
+
+    @pytest.mark.parametrize("amount", ["0", "256KiB"])
+    def test_a_disk_can_be_filled_to_its_last_byte(self, lab: Lab, amount: str) -> None:
+        try:
+            free = int(do(lab, "disk-full", amount=amount).split()[0])
+            assert free <= parse_size(amount)
+        finally:
+            mend(lab, "disk-full")
 
     def test_memory_pressure_leaves_what_is_asked_and_gives_back(self, lab: Lab, host: Host) -> None:
         def available() -> int:

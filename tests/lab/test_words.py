@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -13,6 +14,7 @@ from sparkop.cli.lab import lab
 from sparkop.errors import UnreachableError
 from sparkop.lab import layout
 from sparkop.lab.enter import join
+from sparkop.lab.lab import Lab, parse_size
 
 WORDS = {"fault": "cable", "host": "spark-1", "command": "true", "service": "sshd"}
 NEED_A_LAB = sorted(set(lab.commands) - {"up", "down"})
@@ -60,6 +62,31 @@ def test_down_without_a_lab_is_content(capsys: pytest.CaptureFixture[str]) -> No
 def test_what_is_no_size_is_told(size: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["lab", "up", "--memory", size]) == 64
     assert "use 4g or 512m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("256KiB", 256 << 10),
+        ("1 GiB", 1 << 30),
+        ("1.5 MiB", 3 << 19),
+        ("2 GB", 2 * 10**9),
+        ("4g", 4 << 30),
+        ("512M", 512 << 20),
+        ("0", 0),
+        ("65536", 65536),
+    ],
+)
+def test_a_size_is_read_as_in_specs_and_in_docker_s_short_form(written: str, meant: int) -> None:
+    assert parse_size(written) == meant
+
+
+def test_boot_tells_what_is_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    booted: list[str] = []
+    monkeypatch.setattr(Lab, "load", lambda _name: SimpleNamespace(boot=booted.append))
+    assert cli.run(["lab", "boot", "spark-1"]) == 0
+    assert booted == ["spark-1"]
+    assert "spark-1: it is on" in capsys.readouterr().err
 
 
 def test_nodes_of_a_lab_that_has_crashed_are_unreachable(tmp_path: Path) -> None:

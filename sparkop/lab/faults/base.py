@@ -31,7 +31,8 @@ class Target:
         try:
             return parse_size(self.amount) if self.amount else otherwise
         except ValueError:
-            raise UsageError(f"--amount {self.amount}: no size", remedy="use 512m, 4g or bytes") from None
+            remedy = "use 512m, 4g, 256 KiB or bytes"
+            raise UsageError(f"--amount {self.amount}: no size", remedy=remedy) from None
 
     def seconds(self, otherwise: float) -> float:
         """``amount`` in seconds. Raises UsageError for what is no number."""

@@ -121,10 +121,11 @@ def _shell(target: Target, script: str, *files: str) -> None:
 
 def _fill(target: Target) -> str:
     leaves = target.size(FULL_LEAVES_BYTES)
+    # The list of the file's own blocks may take the last free one: fallocate then fails on a full disk.
     script = (
-        f"mkdir -p {KEEP}; rm -f {KEEP}/fill; free=$(df --output=avail -B1 / | tail -n 1); "
-        f"[ $free -le {leaves} ] || fallocate -l $((free - {leaves})) {KEEP}/fill; "
-        "df --output=avail -B1 / | tail -n 1"
+        "free() { df --output=avail -B1 / | tail -n 1; }; "
+        f"mkdir -p {KEEP}; rm -f {KEEP}/fill; more=$(($(free) - {leaves})); "
+        f"[ $more -le 0 ] || fallocate -l $more {KEEP}/fill || [ $(free) -le {leaves} ]; free"
     )
     left = target.host.exec(["sh", "-ec", script]).stdout.strip()
     return f"{left} bytes are free on the disk"
