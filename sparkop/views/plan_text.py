@@ -15,12 +15,13 @@ ORIGINS = {
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """Operations in their order, then what blocks, what is unknown, and warnings."""
+    """Operations in their order, then what blocks, what is unknown, and warnings; last, where nothing has to
+    be done, that this is so."""
     lines = [operation_line(operation) for operation in plan.operations]
     lines += [blocker_line(blocker) for blocker in plan.blockers]
     lines += [unknown_line(unknown) for unknown in plan.unknown]
     lines += [f"warning   {warning}" for warning in plan.warnings]
-    return lines or ["converged: nothing to do"]
+    return [*lines, "converged: nothing to do"] if plan.converged else lines
 
 
 def operation_line(operation: Operation) -> str:
