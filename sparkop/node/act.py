@@ -175,6 +175,8 @@ class Act:
         if path == self.folder:
             leaving.remove_made(path)
         shutil.rmtree(path)
+        if path == self.folder:
+            leaving.remove_home(path)
         return {"changed": True}
 
     def directory_prune(self) -> dict[str, Any]:

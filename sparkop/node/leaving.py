@@ -200,6 +200,15 @@ def remove_made(state: str) -> None:
                 os.rmdir(path)
 
 
+def remove_home(state: str) -> None:
+    """``~/.sparkop``, which lay around a state folder that is gone: only when it is empty, so not while it
+    holds another cluster's."""
+    home = os.path.expanduser(claims.HOME)
+    if os.path.dirname(state) == os.path.realpath(home):
+        with suppress(OSError):
+            os.rmdir(home)
+
+
 def below(folder: str) -> list[str]:
     """Everything below that is no folder. A link is not followed, and what can't be read is not nothing."""
     found = []

@@ -104,6 +104,26 @@ class TestFiles:
     def test_nothing_outside_is_removed(self, path: str, held: Path) -> None:
         assert perform(held, "directory.remove", path=path)["error"]["kind"] == "arguments"
 
+    @pytest.mark.parametrize("beside", ["nothing", "another cluster's", "a link"])
+    def test_the_home_of_state_folders_goes_with_the_last_of_them(
+        self, beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An empty ~/.sparkop stayed after destroy."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        home, there = tmp_path / ".sparkop", tmp_path / "disk"
+        if beside == "a link":
+            there.mkdir()
+            home.symlink_to(there)
+        if beside == "another cluster's":
+            (home / "other").mkdir(parents=True)
+        state = home.resolve() / "test"
+        fence = {**FENCE, "directory": str(state)}
+        for action, arguments in (("lease.acquire", {}), ("directory.remove", {"path": str(state)})):
+            done = act.answer({"action": action, "arguments": arguments, "fence": fence})
+            assert "result" in done
+        assert not state.exists()
+        assert home.exists() == (beside != "nothing")
+
     def test_a_link_out_of_the_folder_is_not_followed(self, held: Path) -> None:
         outside = held / "outside"
         outside.mkdir()
