@@ -28,7 +28,7 @@ def way(context: Context, source: str, node: str, offer: Mapping[str, Any]) -> d
         found = _plain(context, source, offer)
     else:
         found = _over_ssh(context, source, node, offer)
-    ends = {**_end(context, node, source, "address"), "speed": _link_speed(context, node)}
+    ends = {**_end(context, node, source, "address"), "speed": _link_speed(context, node), "node": source}
     return {**found, "sources": [{**each, **ends} for each in found["sources"]]}
 
 

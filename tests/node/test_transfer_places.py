@@ -352,6 +352,26 @@ def test_a_peer_gives_up_when_its_source_has_given_up(
     assert status["error"]["kind"] == "source"
 
 
+def test_the_last_of_a_chain_names_the_node_at_which_it_broke(
+    node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that the node that it copies from had failed, without a name, and that one had only waited."""
+    monkeypatch.setattr(fetch, "SOURCE_GRACE", 0.1)
+    hub.faults.statuses = [(404, None)] * 99
+    job = node.job(hub.job_files("L05.part.safetensors"), hub)
+    own = node.run(job)["error"]["message"]
+    told, before = [], node
+    for name, following in (("first", "second"), ("second", "third")):
+        peer = Peer(before, job)
+        peer.source["node"] = name
+        before = Node(tmp_path / following)
+        told.append(before.run(peer_job(before, job, peer))["error"])
+        peer.server.shutdown()
+    assert told[0]["message"] == f"first gave up: its own transfer has failed ({own})"
+    assert told[1] == told[0], "the second had nothing wrong with it"
+    assert "see to that node first" in told[1]["remedy"]
+
+
 def test_a_peer_gives_up_when_its_source_was_killed_or_without_power(
     node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

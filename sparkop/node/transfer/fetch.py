@@ -253,7 +253,10 @@ class Fetch:
             self._ended_at = self._ended_at or time.monotonic()
             grace = PENDING_GRACE if again.pending else SOURCE_GRACE
             if time.monotonic() - self._ended_at > grace:
-                raise TransferError("source", str(again), "run the same command again: what is here is kept")
+                raise TransferError(
+                    "source", str(again),
+                    "see to that node first, then run the same command again: what is here is kept",
+                )  # fmt: skip
         elif again.alive:
             self._ended_at = None
         silent = time.monotonic() - self._alive_at

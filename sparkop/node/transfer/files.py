@@ -198,8 +198,9 @@ class Job:
 
     ``sources``: ``{"kind": "hub", "base": URL}``, ``{"kind": "peer", "base": URL}`` (secret ``peer``) or
     ``{"kind": "ssh", "command": [argv]}``; with ``address``, ``from`` and ``interface`` the way there is
-    checked. ``search``: folders where the same bytes may already lie. ``streams``: connections; ``rate``:
-    bytes a second in all, 0 for no limit; ``patience``: seconds without a byte after which a job gives up.
+    checked, ``node`` is its name. ``search``: folders where the same bytes may already lie. ``streams``:
+    connections; ``rate``: bytes a second in all, 0 for no limit; ``patience``: seconds without a byte after
+    which a job gives up.
     """
 
     kind: str

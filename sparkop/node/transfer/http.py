@@ -25,6 +25,8 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 Origin = Tuple[str, str, int]
 
 
+STATE, WHY_KIND, WHY = "X-Sparkop-Source", "X-Sparkop-Why-Kind", "X-Sparkop-Why"
+"""Headers of a refusal: the state of the node's own transfer, and the error with which that failed."""
 VANISHED = "vanished"
 _ENDS = {
     "failed": "gave up: its own transfer has failed",
@@ -61,9 +63,9 @@ class SourceEndedError(RetryError):
     ``pending``: who follows it may be about to start it.
     """
 
-    def __init__(self, state: str) -> None:
-        super().__init__("the node that we copy from " + _ENDS[state], 1.0)
-        self.pending = state not in ("failed", "cancelled")
+    def __init__(self, told: str, *, pending: bool) -> None:
+        super().__init__(told, 1.0)
+        self.pending = pending
 
 
 def origin_of(url: str) -> Origin:
@@ -243,8 +245,9 @@ class Reader:
     """Ranges of one repository file. Remembers where the redirect led; shared by all streams of the file."""
 
     def __init__(
-        self, url: str, name: str, size: int, hashes: Tuple[str, ...], token: str, *, peer: bool
+        self, url: str, name: str, size: int, hashes: Tuple[str, ...], token: str, *, peer: str
     ) -> None:
+        """``peer``: what the node is called that has the file; empty when it is the hub."""
         self.url = url
         self.name = name
         self.ranges = True
@@ -328,12 +331,13 @@ class Reader:
     def _refused(self, client: Client, url: str, response: http.client.HTTPResponse) -> None:
         """Raise what this status means."""
         status = response.status
-        state = response.headers.get("X-Sparkop-Source", "")
+        state = response.headers.get(STATE, "")
         after = _retry_after(response)
         code = response.headers.get("X-Error-Code", "")
         client.drop(url)
         if self._peer and state in _ENDS:
-            raise SourceEndedError(state)
+            told = _told_end(self._peer, state, response.headers)
+            raise SourceEndedError(told, pending=state not in ("failed", "cancelled"))
         if url != self.url and status in (400, 401, 403, 404, 410):
             self._forget(url)
             raise ExpiredError("%s answered %d" % (place_of(url), status))
@@ -344,6 +348,15 @@ class Reader:
         if status in (408, 416, 425, 429) or status >= 500:
             raise RetryError("%s answered %d" % (place_of(url), status), after, alive=state == "running")
         raise TransferError("network", "%s answered %d" % (place_of(url), status))
+
+
+def _told_end(node: str, state: str, headers: http.client.HTTPMessage) -> str:
+    """How the transfer of the node that we copy from ended; of one that gave up for the node behind it, how
+    that one's did: the first of a chain is the one to see to."""
+    why = urllib.parse.unquote(headers.get(WHY, ""))
+    if why and headers.get(WHY_KIND) == "source":
+        return why
+    return "%s %s%s" % (node, _ENDS[state], " (%s)" % why if why else "")
 
 
 def _no_access(name: str, url: str, status: int, code: str, with_token: bool) -> TransferError:

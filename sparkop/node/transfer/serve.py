@@ -24,6 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import link
 from .files import Block, File, TransferError, parse_file
+from .http import STATE, WHY, WHY_KIND
 from .ledger import agrees, read_json
 from .place import Place
 from .sent import WINDOW, Sent
@@ -96,6 +97,11 @@ class Shelf:
         if phase in ("done", "failed", "cancelled", "none"):
             return str(phase)
         return "running" if is_alive(status) else "vanished"
+
+    def source_error(self) -> Dict[str, str]:
+        """``kind`` and ``message`` of the error with which this node's own transfer failed; else empty."""
+        error: Dict[str, str] = read_json(os.path.join(self._state, "transfer.json")).get("error") or {}
+        return error
 
     def path(self, file: File) -> str:
         """Where its bytes are, or will be."""
@@ -239,7 +245,10 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, code: int, source: str = "") -> None:
         self.send_response(code)
         if source:
-            self.send_header("X-Sparkop-Source", source)
+            error = self.shelf.source_error()
+            self.send_header(STATE, source)
+            self.send_header(WHY_KIND, str(error.get("kind", "")))
+            self.send_header(WHY, urllib.parse.quote(str(error.get("message", ""))))
             self.send_header("Retry-After", "1")
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -36,6 +36,7 @@ class Source:
         self.command = [str(word) for word in command] if isinstance(command, (list, tuple)) else None
         self._base = str(document.get("base", "http://peer/"))
         self._token = secrets.get(self.kind, "")
+        self.node = str(document.get("node") or "the node that we copy from")
 
     @property
     def by_piece(self) -> bool:
@@ -55,7 +56,7 @@ class Source:
         else:
             name, size, hashes = file.path, file.size, ()
         url = self._base + urllib.parse.quote(name)
-        return Reader(url, name, size, tuple(hashes), self._token, peer=not self.by_piece)
+        return Reader(url, name, size, tuple(hashes), self._token, peer="" if self.by_piece else self.node)
 
 
 class Crew:
