@@ -10,7 +10,9 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
@@ -21,6 +23,7 @@ from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import WATCH, entries_in
 from sparkop.reconcile.lease import SIGN_EVERY, hold, lease_in, new_holder, tell_watching
 from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
@@ -33,6 +36,7 @@ from sparkop.reconcile.watch_triggers import Triggers
 from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
+from sparkop.resources.events import ignore
 from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
@@ -46,6 +50,8 @@ JITTER = 0.1
 SETTLE = 0.5
 """Seconds between a wake and the look: events of one fault come together. They double, up to a period, while
 events lead to nothing."""
+LEAVING = 1.0
+"""Seconds that the head gets for the word that nobody watches any more; else the last sign grows old."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Watch:
     def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
         """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True)."""
         self._changed = changed
-        with Triggers(self.spec, self.hosts, self.wake):
+        with suppress(WaitInterruptedError), Triggers(self.spec, self.hosts, self.wake):
             while not self.stop.is_set():
                 tick = self.tick()
                 self.sign(tick.reading)
@@ -123,9 +129,10 @@ class Watch:
             tell_watching(self.spec, self.hosts[head], self.holder)
 
     def leave(self) -> None:
-        """Nobody watches any more."""
+        """Nobody watches any more. A head that hangs holds nobody up."""
         if self._signed_at is not None:
-            tell_watching(self.spec, self.hosts[self.spec.head.name], self.holder, over=True)
+            head = self.hosts[self.spec.head.name]
+            Later(partial(tell_watching, self.spec, head, self.holder, over=True), "leave").ended(LEAVING)
 
     def pause(self, tick: Tick) -> float:
         """Seconds until the next tick: none while one step leads to the next."""
@@ -152,9 +159,9 @@ class Watch:
     # Once
 
     def tick(self) -> Tick:
-        """Look; do what may be done. Raises SpecError for a spec that no engine takes; nothing else that a
-        cluster can cause."""
-        reading = self.eye.look()
+        """Look; do what may be done. Raises SpecError for a spec that no engine takes, and
+        WaitInterruptedError when ``stop`` is set while it looks; nothing else that a cluster can cause."""
+        reading = self.look()
         plan = self.plan_of(reading)
         faults = faults_of(plan) | self.eye.findings
         self.teller.tell(reading, plan, self.eye.life, faults)
@@ -168,12 +175,18 @@ class Watch:
             return Tick(reading, replace(plan, operations=()))
         try:
             return self.act(reading, plan, due)
+        except WaitInterruptedError:
+            raise
         except SparkopError as error:
             self._before = before
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
             self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
             self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
             return Tick(reading, plan, trouble=error)
+
+    def look(self) -> Reading:
+        """One look, left behind when ``stop`` is set: a node that hangs holds it up for half a minute."""
+        return patiently(self.eye.look, lambda: "the nodes have not all answered", ignore, self.stop)
 
     def plan_of(self, reading: Reading) -> Plan:
         """Pure: what has to be done, and what of it may be done now."""
@@ -195,7 +208,7 @@ class Watch:
             stop=self.stop,
         ) as held:
             if plan.operations:
-                reading = self.eye.look()
+                reading = self.look()
                 plan = self.plan_of(reading)
             stop = AnyOf(self.stop, held.wanted, asked=self._changed)
             context = context_of(reading, held, emit=self.teller.listen, stop=stop, clock=self.clock)

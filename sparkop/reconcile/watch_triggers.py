@@ -5,6 +5,7 @@ wakes. A stream ends silently when its engine or its node goes away; it is opene
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,8 @@ from sparkop.spec.models import ClusterSpec
 
 PAUSE = 5.0
 """Seconds before a stream that has ended is opened again."""
+LEAVING = 1.0
+"""Seconds that the threads get to end; those that a node holds up are left behind."""
 ACTIONS = ("die", "oom", "pause", "destroy")
 
 
@@ -52,8 +55,9 @@ class Triggers:
             streams = list(self._streams.values())
         for stream in streams:
             stream.close()
+        until = time.monotonic() + LEAVING
         for thread in self._threads:  # those that await a record end with the connections
-            thread.join(timeout=PAUSE)
+            thread.join(timeout=max(0.0, until - time.monotonic()))
 
     def _thread(self, what: str, name: str, read: Callable[[str], None]) -> threading.Thread:
         def follow() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,6 +18,8 @@ from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.node import act
 from sparkop.reconcile.events import happened
+from sparkop.reconcile.lease import LeaseState, show_lease
+from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.watch import once
 from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import Cluster
@@ -500,3 +505,47 @@ def test_once_leaves_when_it_is_told_to_whatever_is_not_known_yet() -> None:
     watching.watch.stop.set()
     with pytest.raises(WaitInterruptedError):
         once(watching.watch)
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_node_that_hangs_keeps_nobody_from_stopping_the_watch(
+    look: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first Ctrl-C took as long as the node's silence, half a minute; the second look holds the lease."""
+    cluster = serving()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 0)
+    watching = Watching(cluster)
+    watch, over, looked, answered = watching.watch, threading.Event(), [], []
+
+    def hang(look_at: Callable[[], Reading] = watch.eye.look) -> Reading:
+        looked.append(1)
+        if len(looked) == look:
+            watch.stop.set()
+            over.wait(10)
+            answered.append(1)
+        return look_at()
+
+    monkeypatch.setattr(watch.eye, "look", hang)
+    monkeypatch.setattr("sparkop.reconcile.watch.Triggers", lambda *_: nullcontext())
+    assert watch.run() is False
+    assert (len(looked), answered, cluster.started) == (look, [], [])
+    over.set()
+    leases = show_lease(cluster.spec, cluster.hosts()).values()
+    assert all(isinstance(lease, LeaseState) and lease.released for lease in leases)
+    assert "failed" not in watching.names()
+
+
+def test_a_head_that_hangs_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, answered = threading.Event(), []
+
+    def hang(*_: object, **__: object) -> None:
+        over.wait(10)
+        answered.append(1)
+
+    watching = Watching(serving())
+    watching.watch.sign(watching.ticks(1)[0].reading)
+    monkeypatch.setattr("sparkop.reconcile.watch.tell_watching", hang)
+    watching.watch.leave()
+    assert not answered
+    over.set()

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
+
 from sparkop.errors import UnreachableError
 from sparkop.hosts.streams import Stream
 from sparkop.reconcile.watch_triggers import Triggers
@@ -68,3 +70,19 @@ def test_a_cluster_without_guard_is_not_followed() -> None:
     with Triggers(spec_of(1, memory={"guard": {"enabled": False}}), {"spark-1": node}, threading.Event()):  # type: ignore[dict-item]
         pass
     assert node.asked == []
+
+
+def test_a_node_that_hangs_while_its_stream_is_opened_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, hangs, over, answered = Node(), threading.Event(), threading.Event(), []
+
+    def hang(_filters: object) -> Stream[Any]:
+        hangs.set()
+        over.wait(10)
+        answered.append(1)
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(node, "events", hang)
+    with Triggers(spec_of(2), {"spark-1": node, "spark-2": node}, threading.Event()):  # type: ignore[dict-item]
+        assert hangs.wait(10)
+    assert not answered
+    over.set()
