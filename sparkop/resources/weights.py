@@ -8,6 +8,7 @@ that runs detached on the node; ``perform`` starts it, or finds it, and follows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sparkop.errors import SparkopError
@@ -172,7 +173,17 @@ class _Plan:
                 elif self._copy(name, previous):
                     previous = name
         if held_up:  # nothing comes to the others either; what would hold them up is told with it
+            self._tell_waiting()
             self.operations.clear()
+
+    def _tell_waiting(self) -> None:
+        """The source's blocker, the first, names the nodes that get nothing because of it."""
+        waiting = ", ".join(operation.node for operation in self.operations)
+        if waiting:
+            source = self.blockers[0]
+            self.blockers[0] = replace(
+                source, remedy=f"{source.remedy}; until then nothing comes to {waiting}"
+            )
 
     def _source(self) -> str | None:
         """A node that has everything, else the one that downloads; None when that was not read."""

@@ -188,9 +188,12 @@ def test_nothing_is_copied_from_a_node_that_can_not_get_it() -> None:
     head = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB})
     assert lines(head) == []
     assert [blocker.node for blocker in head.blockers] == ["n1"]
+    assert head.blockers[0].remedy.endswith("; until then nothing comes to n2, n3"), "they were not named"
     both = compare({"n1": NONE, "n2": NONE, "n3": NONE}, free={"n1": GIB, "n3": GIB})
     assert lines(both) == []
     assert [blocker.node for blocker in both.blockers] == ["n1", "n3"], "each without room is told at once"
+    assert both.blockers[0].remedy.endswith("; until then nothing comes to n2")
+    assert "until then" not in both.blockers[1].remedy
     middle = compare({"n1": ALL, "n2": NONE, "n3": NONE}, free={"n2": GIB})
     assert lines(middle) == ["copy n3 from n1"]
     assert [blocker.node for blocker in middle.blockers] == ["n2"]
