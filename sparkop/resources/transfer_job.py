@@ -8,11 +8,13 @@ from typing import Any
 from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources.base import Context
-from sparkop.resources.weights_follow import Status, follow, progress_text, read_status
+from sparkop.resources.weights_follow import ENDED, Status, follow, progress_text, read_status
 from sparkop.resources.weights_program import call, failure
 
 SOURCE_SILENT = 10.0
-"""Seconds without a byte after which the node that is copied from is looked at."""
+"""Seconds without a byte after which the node that is copied from is looked at, and those behind it."""
+DOWN = (b"down", b"lowerlayerdown")
+"""What the kernel calls an interface whose cable is pulled, or that was set down."""
 RESTARTS = 5
 """Times that a process which vanished is started again within one operation."""
 
@@ -46,7 +48,7 @@ def carry_out(
         _start(context, node, {**job, **sources()}, identity)
         return True
 
-    watch = _SourceWatch(source, context)
+    watch = _SourceWatch(node, source, kind, context)
     noted: set[str] = set()
 
     def tell(status: Status) -> None:
@@ -86,23 +88,55 @@ def _blame(node: str, source: str, status: Status) -> None:
 
 
 class _SourceWatch:
-    """Looks at the node that is copied from when nothing comes any more: it may be gone."""
+    """Looks along the way that the bytes take when none come any more: a node may be gone, a link down."""
 
-    def __init__(self, source: str, context: Context) -> None:
+    def __init__(self, node: str, source: str, kind: str, context: Context) -> None:
+        self._node = node
         self._source = source
+        self._kind = kind
         self._context = context
+        self._told: set[str] = set()
+        """Nodes whose link was told to be down."""
         self._received = -1
         self._since = context.clock.monotonic()
 
     def look(self, status: Status) -> None:
-        """Raises UnreachableError when the source does not answer."""
+        """Raises UnreachableError when a node on the way does not answer."""
         received = int((status.get("bytes") or {}).get("received", 0))
         now = self._context.clock.monotonic()
         if received != self._received:
             self._received, self._since = received, now
-        elif self._source and now - self._since > SOURCE_SILENT:
-            read_status(self._context.host(self._source), self._context.desired.nodes[self._source].state)
+        elif now - self._since > SOURCE_SILENT:
+            self._look_along()
             self._since = now
+
+    def _look_along(self) -> None:
+        """From node to node, as long as each waits for one itself."""
+        node, source, seen = self._node, self._source, {self._node}
+        while source in self._context.desired.nodes and source not in seen:
+            seen.add(source)
+            status = read_status(
+                self._context.host(source), self._context.desired.nodes[source].state, self._kind
+            )
+            self._look_at_link(node)
+            self._look_at_link(source)
+            waits = status.get("phase") not in (*ENDED, None)
+            node, source = source, str(status.get("from") or "") if waits else ""
+
+    def _look_at_link(self, node: str) -> None:
+        """Tell, once, that the node's interface on the fabric has no link."""
+        facts = self._context.desired.nodes[node].facts
+        if facts is None or facts.fabric is None:
+            return
+        interface = facts.fabric.interface
+        state = self._context.host(node).read_file(f"/sys/class/net/{interface}/operstate") or b""
+        if state.strip() in DOWN and node not in self._told:
+            self._told.add(node)
+            self._context.log(
+                f"the link of {interface} on {node} is down, no bytes come over it: see to its cable; "
+                "sparkop doctor tells more",
+                self._node,
+            )
 
 
 def _start(context: Context, node: str, request: Mapping[str, Any], identity: str) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
-from sparkop.resources import weights_follow, weights_shared
-from sparkop.resources.operations import Action
+from sparkop.errors import BlockedError, SparkopError, UnreachableError, WaitInterruptedError
+from sparkop.node.transfer.status import boot_id
+from sparkop.resources import transfer_job, weights_follow, weights_shared
+from sparkop.resources.events import Phase
+from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.weights_program import call
 from tests.labkit import until
 from tests.node.hub_standin import Hub, running
@@ -332,3 +334,47 @@ def test_who_only_looks_on_leaves_time_to_start_it_again_and_then_says_what_to_d
     with pytest.raises(SparkopError, match="without a word") as caught:
         look_on(silence * 3)
     assert "sparkop download" in str(caught.value.remedy)
+
+
+def copy_behind(world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], bytes | None]) -> None:
+    """``one`` copies from ``two``, which waits for ``three``, of which ``read`` reads files."""
+    monkeypatch.setattr(transfer_job, "SOURCE_SILENT", 0.2)
+    waits = {"phase": "fetching", "from": "three", "pid": os.getpid(), "boot_id": boot_id()}
+    (world.nodes["two"].state / "transfer.json").write_text(json.dumps(waits))
+    monkeypatch.setattr(world.nodes["three"], "read_file", read)
+    cause = Cause("weights", "absent", "verified")
+    world.do([Operation(Action.COPY, "one", "weights", cause, parameters={"from": "two"})])
+
+
+def test_a_node_that_is_gone_is_found_behind_one_that_only_waits_for_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of four waited a quarter of an hour for one that waited for a node without power."""
+
+    def gone(_path: str) -> bytes:
+        raise UnreachableError("no answer", node="three")
+
+    with pytest.raises(UnreachableError) as caught:
+        copy_behind(make("one", "two", "three"), monkeypatch, gone)
+    assert caught.value.node == "three"
+
+
+def test_a_link_that_is_down_is_named_once_while_a_copy_stands_still(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pulled cable was not told: the copy stood still for a quarter of an hour."""
+    world = make("one", "two", "three")
+    looks = iter(range(2))
+
+    def pulled(path: str) -> bytes | None:
+        if not path.endswith("/lo/operstate"):
+            return None
+        if next(looks, None) is None:
+            world.stop.set()
+        return b"down\n"
+
+    with pytest.raises(WaitInterruptedError):
+        copy_behind(world, monkeypatch, pulled)
+    (told,) = [event.text for event in world.events if event.phase is Phase.LOG]
+    assert told.startswith("the link of lo on three is down, no bytes come over it")
+    assert "sparkop doctor" in told

@@ -52,6 +52,7 @@ class Status:
             "version": 1, "id": job.id, "kind": job.kind, "pid": os.getpid(), "boot_id": boot_id(),
             "started_at": time.time(), "sequence": 0, "phase": "checking", "error": None,
             "source": str(job.sources[0].get("kind")) if job.sources else "",
+            "from": str(job.sources[0].get("node") or "") if job.sources else "",
         }  # fmt: skip
         self._files_total = len(job.files)
         self._bytes_total = sum(file.size for file in job.files)
