@@ -15,6 +15,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from sparkop.plain import one_line
+
+LAST_WORDS = 3
+"""Lines of a detail that are told where there is one line for all."""
+
 
 class ExitCode(IntEnum):
     """Exit codes of every command."""
@@ -56,6 +61,13 @@ class SparkopError(Exception):
         self.cause = cause
         self.remedy = remedy
         self.detail = detail
+
+    @property
+    def reason(self) -> str:
+        """Message, cause and the last words of the detail on one line: for a list with a line a node."""
+        told = self.message.rstrip(".") + (f": {self.cause}" if self.cause else "")
+        words = [line.strip() for line in (self.detail or "").splitlines() if line.strip()]
+        return one_line(f"{told} ({'; '.join(words[-LAST_WORDS:])})" if words else told)
 
 
 class UsageError(SparkopError):

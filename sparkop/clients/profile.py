@@ -9,7 +9,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from sparkop.errors import BlockedError, UsageError
-from sparkop.hosts.ssh_options import Target, read_options
+from sparkop.hosts.ssh_options import Target, read_options, ssh_words
 from sparkop.records import dataclass
 from sparkop.spec.clients import Level
 from sparkop.spec.models import ClusterSpec
@@ -157,8 +157,5 @@ def _key_command(spec: ClusterSpec, key_file: str) -> str:
     target = _target(spec)
     if target is None:
         return f"cat {quoted}"
-    words = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
-    for option, value in (("-l", target.user), ("-p", target.port), ("-i", target.identity_file)):
-        if value is not None:
-            words += [option, str(value)]
-    return " ".join([*map(shlex.quote, words), shlex.quote(target.host), shlex.quote(f"cat {quoted}")])
+    words = ssh_words(target, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
+    return shlex.join([*words, f"cat {quoted}"])

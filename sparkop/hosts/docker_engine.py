@@ -148,7 +148,7 @@ class EngineContainers:
                 "The node's Docker engine does not answer.",
                 node=name,
                 cause=in_words(error),
-                remedy=f"on {name}: systemctl status docker says whether it runs (sudo systemctl start "
+                remedy=f"systemctl status docker  # on {name}: says whether it runs (sudo systemctl start "
                 "docker starts it); then the same command again",
             ) from error
 

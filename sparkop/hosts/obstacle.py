@@ -25,9 +25,9 @@ class Obstacle:
     desired: str
 
     def remedy(self, node: str) -> str:
-        """What a human has to do."""
+        """What a human has to type there."""
         path = shlex.quote(self.path)
-        return f"on {node}: mv {path} {path}.aside, then the same command again"
+        return f"mv {path} {path}.aside  # on {node}; then the same command again"
 
 
 def obstacle(said: str) -> Obstacle | None:

@@ -116,10 +116,11 @@ def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> 
     """
     found = _head_of(output, nonce)
     if found is None:
-        cause = "it answered another request" if _HEAD.search(output) else "it gave no answer"
-        raise UnreachableError(
-            "The node's answer can't be read.", node=node, cause=cause, detail=_tail(said or output)
-        )
+        if _HEAD.search(output):  # an answer is no text for people, and may hold a key
+            cause, detail = "it answered another request", _tail(said)
+        else:
+            cause, detail = "it gave no answer", _tail(said or output)
+        raise UnreachableError("The node's answer can't be read.", node=node, cause=cause, detail=detail)
     size = int(found[2])
     payload, trailer = output[found.end() :][:size], output[found.end() + size :]
     if len(payload) < size or not trailer.startswith(b"\nend " + nonce.encode() + b"\n"):

@@ -89,6 +89,15 @@ def read_options(target: Target, *, jump: str | None = None) -> SshOptions:
     return parse_options(target.host, done.stdout)
 
 
+def ssh_words(target: Target, *options: str) -> list[str]:
+    """The command by which the user's ssh gets there, for messages and scripts. What runs there follows."""
+    words = ["ssh", *options]
+    for option, value in (("-l", target.user), ("-p", target.port), ("-i", target.identity_file)):
+        if value is not None:
+            words += [option, str(value)]
+    return [*words, target.host]
+
+
 def parse_options(alias: str, text: str) -> SshOptions:
     """The settings in the output of ``ssh -G``."""
     values: dict[str, list[str]] = {}

@@ -3,6 +3,7 @@ must not grow need two readings, and what to ping is known only after the first.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -14,6 +15,8 @@ from sparkop.errors import ExitCode, SparkopError, UnreachableError, UsageError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.rails import Rail, joined, rails
+from sparkop.hosts.ssh_options import ssh_words
+from sparkop.reconcile.nodes import target_of
 from sparkop.reconcile.observe import probe_request
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
@@ -24,6 +27,7 @@ from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 from sparkop.spec.suggest import nearest
 
 LOGIN = "ssh.batch"
@@ -165,8 +169,11 @@ def examine_nodes(
     failed = {name: unread[name] for name in names if name in unread}
     return replace(
         report,
-        results=(*(silent(name, error) for name, error in failed.items()), *report.results),
-        unreachable={name: _reason(error) for name, error in failed.items()},
+        results=(
+            *(silent(node, failed[node.name]) for node in spec.nodes if node.name in failed),
+            *report.results,
+        ),
+        unreachable={name: error.reason for name, error in failed.items()},
         seconds=time.monotonic() - began,
     )
 
@@ -298,11 +305,9 @@ def _read_all(
     return _Read(in_order, read.windows, read.failed)
 
 
-def silent(name: str, error: SparkopError) -> Result:
+def silent(node: NodeSpec, error: SparkopError) -> Result:
     """What is told of a node that was not read: its login is unknown, for this reason."""
-    found = unknown(_reason(error), error.remedy or f"ssh {name} true  # tells more", error=True)
-    return Result(name, LOGIN, State.UNKNOWN, (found,))
-
-
-def _reason(error: SparkopError) -> str:
-    return error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
+    target = target_of(node)
+    try_it = "" if target.local else f"{shlex.join([*ssh_words(target), 'true'])}  # tells more"
+    found = unknown(error.reason, error.remedy or try_it, error=True)
+    return Result(node.name, LOGIN, State.UNKNOWN, (found,))

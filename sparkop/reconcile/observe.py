@@ -187,8 +187,7 @@ def _probe(
             path: b64decode(text) for path, text in contents.items() if isinstance(text, str)
         }
     except SparkopError as error:
-        reason = error.message.rstrip(".") + (f": {error.cause}" if error.cause else "")
-        return Unknown(name, with_remedy(reason, error.remedy))
+        return Unknown(name, with_remedy(error.reason, error.remedy))
     except (OSError, ValueError) as error:
         return Unknown(name, f"{type(error).__name__}: {error}")
 

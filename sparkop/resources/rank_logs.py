@@ -19,7 +19,7 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, examine
 from sparkop.resources.masking import ON_NODES
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.operations import Action, Cause, Operation, with_remedy
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -70,7 +70,7 @@ class RankLogs:
             if reason is not None:
                 # no unknown: a rank that has died is replaced whether its log was kept or not
                 misplaced = obstacle(reason)
-                told = f"{reason}; {misplaced.remedy(found.node)}" if misplaced else reason
+                told = with_remedy(reason, misplaced.remedy(found.node) if misplaced else None)
                 warnings.append(f"{found.node}: it can't be told whether the log is kept: {told}")
             elif document.follower is not None and document.follower.unreadable and _its(document, found):
                 warnings.append(

@@ -78,9 +78,12 @@ class Case:
         """Node -> findings. ``names``: what interfaces are called instead."""
         return {look.name: made for look, made in self.looks(names)} | self._unread()
 
+    def spec(self) -> ClusterSpec:
+        return spec_of(self.question.get("spec", SPEC), tuple(self.question.get("set", ())))
+
     def looks(self, names: Mapping[str, str] | None = None) -> Iterator[tuple[Look, list[Finding]]]:
         """Of each node that was read, and that the check has something to say of."""
-        spec = spec_of(self.question.get("spec", SPEC), tuple(self.question.get("set", ())))
+        spec = self.spec()
         away = self.question.get("away", {})
         documents = read(spec, self.question.get("change", {}), names)
         documents = {name: document for name, document in documents.items() if name not in away}
@@ -98,7 +101,10 @@ class Case:
         if self.check.id != LOGIN:
             return {}
         away = self.question.get("away", {})
-        return {name: list(silent(name, UnreachableError(**why)).findings) for name, why in away.items()}
+        nodes = {node.name: node for node in self.spec().nodes}
+        return {
+            name: list(silent(nodes[name], UnreachableError(**why)).findings) for name, why in away.items()
+        }
 
 
 def told(found: Finding) -> str:

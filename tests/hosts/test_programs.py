@@ -65,6 +65,14 @@ def test_what_is_no_answer(output: bytes) -> None:
         parse_answer(output, NONCE, node="n")
 
 
+def test_an_answer_is_not_told_as_what_the_node_said() -> None:
+    """It may hold a key; only its end would have been told, in a line for people."""
+    with pytest.raises(UnreachableError, match="can't be read") as told:
+        parse_answer(framed({"contents": {"api_key": "sentinel"}}, new_nonce()), NONCE, node="n")
+    assert told.value.detail is None
+    assert "sentinel" not in told.value.reason
+
+
 def test_a_document_of_another_request_in_this_ones_frame() -> None:
     with pytest.raises(UnreachableError, match="can't be read"):
         probed_document(framed({"nonce": "other"}), NONCE, node="n")

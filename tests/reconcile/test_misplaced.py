@@ -61,7 +61,7 @@ def test_a_folder_or_fifo_in_place_of_any_file_is_told_and_stays(name: str, path
     assert path in error.message
     assert what in error.message
     assert error.remedy is not None
-    assert f"on {name}: mv {path} {path}.aside" in error.remedy
+    assert f"mv {path} {path}.aside  # on {name}" in error.remedy
     assert cluster.started == ran, "nothing is restarted around it"
     assert path in {*node.folders, *node.fifos}
 
@@ -78,7 +78,7 @@ def test_a_folder_in_place_of_the_follower_s_record_is_a_warning_with_the_comman
     node.folders[f"{STATE}/logs.json"] = 0o755
     plan = cluster.plan()
     assert (plan.operations, plan.unknown, plan.blockers) == ((), (), ())
-    assert f"on spark-2: mv {STATE}/logs.json {STATE}/logs.json.aside" in "\n".join(plan.warnings)
+    assert f"mv {STATE}/logs.json {STATE}/logs.json.aside  # on spark-2" in "\n".join(plan.warnings)
 
 
 @pytest.mark.parametrize("name", ["spark-1", "spark-2"])
@@ -115,7 +115,7 @@ def test_a_folder_in_place_of_the_guard_s_record_is_told_and_the_guard_is_mended
     plan = cluster.plan()
     assert [o.resource for o in plan.operations if o.action == "start"] == ["memguard"]
     error = refused(cluster)
-    assert f"on spark-2: mv {path} {path}.aside" in (error.remedy or "")
+    assert f"mv {path} {path}.aside  # on spark-2" in (error.remedy or "")
     assert cluster.started == ran
     assert not cluster.plan().operations, "the guard runs again"
 
@@ -130,7 +130,7 @@ def test_without_its_log_the_guard_guards_and_that_is_a_warning_with_the_command
     cluster.node("spark-2").folders[path] = 0o755
     plan = cluster.plan()
     assert (plan.operations, plan.unknown, plan.blockers) == ((), (), ())
-    assert f"on spark-2: mv {path} {path}.aside" in "\n".join(plan.warnings)
+    assert f"mv {path} {path}.aside  # on spark-2" in "\n".join(plan.warnings)
 
 
 def test_a_guard_that_can_t_write_its_heartbeat_is_not_replaced_again_and_again() -> None:

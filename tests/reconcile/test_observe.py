@@ -36,6 +36,10 @@ class Odd(SimulatedHost):
     [
         (UnreachableError("No answer.", cause="it is off", remedy="switch it on"), "No answer: it is off"),
         (HostKeyError("The host key has changed"), "host key has changed"),
+        (
+            UnreachableError("No answer.", cause="none came", detail="python3: not found\n\nIs it there?\n"),
+            "No answer: none came (python3: not found; Is it there?)",
+        ),
         (BlockedError("There is no python3", remedy="install it"), "install it"),
         (TimeoutError("timed out"), "timed out"),
         (ConnectionResetError("reset"), "reset"),
