@@ -201,7 +201,7 @@ def _denied(error: NotAuthenticatedError, target: Target, options: SshOptions) -
     elif error.allowed and "publickey" not in error.allowed:
         cause += f"; it takes only {', '.join(error.allowed)}"
     return UnreachableError(
-        f"{target.name} refuses the login.",
+        f"{target.told} refuses the login.",
         node=target.name,
         cause=cause,
         remedy=remedy,
@@ -224,9 +224,9 @@ def _host_key_error(
         algorithm = kind.partition("-")[0]
         steps.append(f"ssh-keyscan -t {algorithm} -p {options.port} {options.hostname} >> {file}")
     return HostKeyError(
-        f"The host key of {target.name} {what}.",
+        f"The host key of {target.told} {what}.",
         node=target.name,
         cause=f"{options.host_key_name} shows {fingerprint(key.asbytes())} ({kind})",
-        remedy="If that is the node's key (there: ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), accept it:\n"
-        + "\n".join(steps),
+        remedy=f"If that is the {'jump host' if target.jump else 'node'}'s key "
+        "(there: ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), accept it:\n" + "\n".join(steps),
     )

@@ -32,6 +32,13 @@ class Target:
     identity_file: str | None = None
     local: bool = False
     config_file: str | None = None
+    jump: bool = False
+    """This is a jump host on the way to the node."""
+
+    @property
+    def told(self) -> str:
+        """What answers there, in messages: of a jump host not the node behind it."""
+        return f"{self.host}, a jump host of {self.name}," if self.jump else self.name
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ def jump_target(target: Target, jump: str) -> tuple[Target, str | None]:
         user=user,
         port=int(port) if port else None,
         config_file=target.config_file,
+        jump=True,
     )
     return hop, before or None
 

@@ -153,6 +153,22 @@ class TestHostKeys:
         assert works(host)
         assert "other" in sshd.known_hosts.read_text()
 
+    def test_the_key_of_a_jump_host_is_told_as_its_own(
+        self, sshd: Sshd, start_sshd: Start, host_of: Callable[[Target], SshHost]
+    ) -> None:
+        """It was told as the key of the node behind it."""
+        sshd.known_hosts.write_text("")
+        behind = start_sshd([])
+        behind.client("ProxyJump bastion")
+        bastion = sshd.config.read_text().replace("Host node", "Host bastion")
+        behind.config.write_text(behind.config.read_text() + bastion)
+        host = host_of(behind.target())
+        error = failure(host)
+        assert error.message == "The host key of bastion, a jump host of node, is not known."
+        assert "If that is the jump host's key" in (error.remedy or "")
+        self.follow(error)
+        assert works(host)
+
     def test_revoked(self, sshd: Sshd, host_of: Callable[[Target], SshHost]) -> None:
         with sshd.known_hosts.open("a") as stream:
             stream.write(f"@revoked * {sshd.host_key}\n")

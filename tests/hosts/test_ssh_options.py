@@ -70,4 +70,4 @@ def test_jumps(jump: str, host: str, user: str | None, port: int | None, before:
     hop, rest = jump_target(Target("a", "spark", config_file="f"), jump)
     assert (hop.host, hop.user, hop.port, rest) == (host, user, port, before)
     assert hop.config_file == "f"
-    assert hop.name == "a"
+    assert (hop.name, hop.jump) == ("a", True)
