@@ -27,6 +27,7 @@ from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
+from sparkop.serving.canary import Serving
 from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
@@ -117,7 +118,7 @@ class Status:
     nodes: tuple[NodeStatus, ...]
     ranks: tuple[RankStatus, ...]
     endpoint: str
-    """What the API did (``serving.canary.Serving``)."""
+    """What the API did (``serving.canary.Serving``); one that does not listen yet is loading."""
     endpoint_detail: str
     url: str
     models: tuple[str, ...]
@@ -156,6 +157,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     state = _state(reading, plan)
     told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
+    still = loading(desired, observed, reading.history)
     return Status(
         cluster=spec.name,
         state=state,
@@ -164,7 +166,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
             *_controller(spec, plan),
         ),
         ranks=_ranks(reading, absent),
-        endpoint=str(observed.endpoint.serving),
+        endpoint=str(Serving.LOADING if still else observed.endpoint.serving),
         endpoint_detail=observed.endpoint.detail,
         url=access.url,
         models=access.models,
@@ -177,7 +179,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         open=access.open,
         endpoint_cause=explained.cause if explained else "",
         endpoint_remedy=explained.remedy if explained else "",
-        loading=loading(desired, observed, reading.history),
+        loading=still,
     )
 
 
