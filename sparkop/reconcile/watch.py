@@ -31,7 +31,7 @@ from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch_backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch_say import Say, Teller, why_of
-from sparkop.reconcile.watch_story import Fault, entries_due, faults_of, life_due
+from sparkop.reconcile.watch_story import Fault, boots_due, boots_in, entries_due, faults_of, life_due
 from sparkop.reconcile.watch_triggers import Triggers
 from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
@@ -98,6 +98,8 @@ class Watch:
         self.holder = new_holder()
         self.teller = Teller(say)
         self._before: dict[str, Fault] | None = None
+        self._boots: dict[str, str] = {}
+        """Boot ids as they were when all was well last, and those of nodes seen since for the first time."""
         self._other: tuple[dict[str, Any], float] | None = None
         self._signed_at: float | None = None
         self.backoff = Backoff(first=(1 - JITTER) * self.rhythm.period)
@@ -164,17 +166,22 @@ class Watch:
         reading = self.look()
         plan = self.plan_of(reading)
         faults = faults_of(plan) | self.eye.findings
-        self.teller.tell(reading, plan, self.eye.life, faults)
+        self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided)
         if self.dry_run:
             return Tick(reading, plan)
         due = self.entries(reading, faults)
         before, self._before = self._before, faults
+        boots = boots_in(reading.observed)
+        self._boots = {**self._boots, **boots} if plan.converged else {**boots, **self._boots}
         if not plan.operations and not due:
             return Tick(reading, plan)
         if self.steps_aside and self.other_writes(reading):
             return Tick(reading, replace(plan, operations=()))
         try:
-            return self.act(reading, plan, due)
+            booted = boots_due(self._boots, boots, self.clock.time()) if plan.operations else []
+            tick = self.act(reading, plan, [*booted, *due])
+            self._boots |= boots
+            return tick
         except WaitInterruptedError:
             raise
         except SparkopError as error:

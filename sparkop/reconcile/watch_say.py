@@ -26,8 +26,11 @@ class Teller:
         self.say = say
         self.told: dict[str, str] = {}
 
-    def tell(self, reading: Reading, plan: Plan, life: Life, faults: Mapping[str, Fault]) -> None:
-        """One look: how the group does, what is wrong, what is planned or held back."""
+    def tell(
+        self, reading: Reading, plan: Plan, life: Life, faults: Mapping[str, Fault], *, undecided: bool
+    ) -> None:
+        """One look: how the group does, what is wrong, what is planned or held back. ``undecided``: whether
+        the group gives tokens is not known yet, so that nobody can say that all is well."""
         self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
         for what, fault in faults.items():
             self.state(
@@ -48,7 +51,8 @@ class Teller:
             nodes, of = len(reading.observed.documents), len(reading.desired.spec.nodes)
             good = plan.converged
             self.told.pop("plan", None)
-            self.state("rest", str(good), event="looked", nodes=nodes, of=of, converged=good)
+            if not (good and undecided):
+                self.state("rest", str(good), event="looked", nodes=nodes, of=of, converged=good)
 
     def _forget(self, faults: Mapping[str, Fault], texts: Container[str]) -> None:
         for name in [n for n in self.told if n.startswith(("fault ", "warning ", "held "))]:

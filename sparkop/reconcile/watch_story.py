@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from sparkop.reconcile.history import FAULT, MENDED, SERVED
+from sparkop.reconcile.history import BOOTED, FAULT, MENDED, SERVED
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
@@ -120,6 +120,27 @@ def entries_due(
         if what not in now and what not in then
     ]
     return due
+
+
+def boots_in(observed: Observed) -> dict[str, str]:
+    """Node -> boot id, of the nodes that were read."""
+    return {name: doc.machine.boot_id for name, doc in observed.documents.items() if doc.machine}
+
+
+def boots_due(then: Mapping[str, str], now: Mapping[str, str], at: float) -> list[dict[str, Any]]:
+    """Why ranks ended that nothing else ended: their node went down and came back between two looks.
+    ``then``: boot ids when all was well last."""
+    return [
+        {
+            "id": f"{BOOTED}-{node}-{boot}",
+            "event": BOOTED,
+            "node": node,
+            "text": f"{node} has booted anew: a reboot or a power cut ended what ran there",
+            "at": at,
+        }
+        for node, boot in now.items()
+        if then.get(node, boot) != boot
+    ]
 
 
 def life_due(life: Life, history: History, monotonic: float, at: float) -> list[dict[str, Any]]:

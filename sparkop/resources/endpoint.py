@@ -100,7 +100,7 @@ class Endpoint:
         if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
             return Difference(blockers=(_refuses(desired, state),))
         if state.serving is Serving.BUSY:
-            return Difference(warnings=(f"{desired.head}: the API is busy: {state.detail}",))
+            return Difference(warnings=(f"{desired.head}: the API gave no good tokens: {state.detail}",))
         return Difference()
 
     def perform(self, operation: Operation, context: Context) -> None:

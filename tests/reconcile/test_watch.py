@@ -22,6 +22,7 @@ from sparkop.reconcile.lease import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.watch import once
 from sparkop.resources.liveness import Verdict
+from sparkop.serving.canary import EndpointState
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.watching import Watching, entries, serving
@@ -534,6 +535,61 @@ def test_a_node_that_hangs_keeps_nobody_from_stopping_the_watch(
     leases = show_lease(cluster.spec, cluster.hosts()).values()
     assert all(isinstance(lease, LeaseState) and lease.released for lease in leases)
     assert "failed" not in watching.names()
+
+
+def test_one_bad_answer_is_told_as_what_it_was() -> None:
+    """A token repeated was told as a busy API, and as converged beside it."""
+    cluster = serving()
+    cluster.manner = "degenerate"
+    watching = Watching(cluster, dry_run=True)
+    watching.ticks(1)
+    assert watching.names() == ["group", "note"]
+    assert watching.said[1][1]["text"] == "spark-1: the API gave no good tokens: only '!', 8 times"
+    cluster.manner = "serve"
+    watching.ticks(1)
+    assert watching.said[-1] == ("looked", {"nodes": 2, "of": 2, "converged": True})
+
+
+def test_nobody_says_that_all_is_well_before_a_token_came() -> None:
+    """``verdict=unknown`` and ``converged=True`` stood one below the other."""
+    asked: list[Callable[[], EndpointState]] = []
+
+    class Slow:
+        def __init__(self, call: Callable[[], EndpointState], _name: str) -> None:
+            asked.append(call)
+
+        def result(self, timeout: float | None = None) -> EndpointState:
+            if timeout:
+                raise TimeoutError
+            return asked[-1]()
+
+    watching = Watching(serving(), dry_run=True, begin=Slow)
+    watching.ticks(1)
+    assert watching.said == [("group", {"verdict": "unknown"})]
+    watching.ticks(1)
+    assert watching.names() == ["group", "group", "looked"]
+
+
+@pytest.mark.parametrize("hosts", [["spark-2"], ["spark-1", "spark-2"]])
+def test_a_short_power_cut_is_told_as_that(hosts: list[str]) -> None:
+    """Only a rank that exited was told; told once."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    for host in hosts:
+        cluster.node(host).reboot()
+    watching.minutes(3)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 1)
+    watching.minutes(10)
+    told = [(each.event, each.node) for each in happened(cluster.observe()) if each.event != "ready"]
+    assert told[-2 - len(hosts) :] == [
+        *(("booted", host) for host in hosts),
+        ("restart", ""),
+        ("restart", ""),
+    ]
+    texts = [each.text for each in happened(cluster.observe()) if each.event == "booted"]
+    assert texts[-1] == "spark-2 has booted anew: a reboot or a power cut ended what ran there"
 
 
 def test_a_head_that_hangs_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
