@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import IPv4Network, ip_network
 from shlex import quote
 
@@ -18,6 +19,7 @@ from sparkop.resources.checks.model import (
     between_nodes,
     fail,
     ok,
+    one_machine,
     or_ok,
     unknown,
     warn,
@@ -131,7 +133,13 @@ def _ipv4(look: Look) -> Iterator[Finding]:
 
 def _twice(look: Look) -> Iterator[Finding]:
     """An address that another node, or another interface of this one, has as well."""
-    for held, keeper in look.nodes.twice.get(look.name, ()):
+    pairs = look.nodes.twice.get(look.name, ())
+    ports = tuple(dict.fromkeys(held.interface for held, _ in pairs))
+    once_more = [replace(found, ports=ports) for found in one_machine(look)]
+    if once_more:
+        yield from once_more if pairs else ()
+        return  # to take its addresses away would take them from the first node
+    for held, keeper in pairs:
         if held.rail is None:
             remedy = take_address(held.interface, held.address)
         else:

@@ -14,6 +14,8 @@ from sparkop.resources.checks.model import (
     between_nodes,
     fail,
     ok,
+    one_machine,
+    or_ok,
     unknown,
     warn,
 )
@@ -46,16 +48,8 @@ def _python(look: Look) -> Iterator[Finding]:
 
 def _same_host(look: Look) -> Iterator[Finding]:
     machine = look.document.machine
-    first = look.nodes.machines[machine.machine_id] if machine else look.name
-    if first != look.name:
-        yield fail(
-            "machine",
-            f"the same machine as {first}",
-            "a machine of its own",
-            "correct the ssh targets of the nodes: two of them lead to one machine (/etc/machine-id)",
-        )
-        return
-    yield ok(f"{machine.hostname if machine else look.name}: a machine of its own")
+    told = f"{machine.hostname if machine else look.name}: a machine of its own"
+    yield from or_ok(one_machine(look), told)
 
 
 def _arch(look: Look) -> Iterator[Finding]:

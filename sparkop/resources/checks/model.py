@@ -264,6 +264,19 @@ def warn(
     return Finding(State.WARN, observed, name, desired, remedy, lessens=lessens, ports=ports)
 
 
+def one_machine(look: Look) -> Iterator[Finding]:
+    """The node is a node before it once more: then what both have is no fault of either."""
+    machine = look.document.machine
+    first = look.nodes.machines[machine.machine_id] if machine else look.name
+    if first != look.name:
+        yield fail(
+            "machine",
+            f"the same machine as {first}",
+            "a machine of its own",
+            "correct the ssh targets of the nodes: two of them lead to one machine (/etc/machine-id)",
+        )
+
+
 def or_ok(found: Iterable[Finding], evidence: str) -> Iterator[Finding]:
     """What was found, or, when that is nothing, the evidence that all is well."""
     nothing = True
