@@ -59,7 +59,7 @@ def command(
         logged_progress(loaded.spec.name) as emit,
     ):
         if cancel:
-            _cancel(loaded.spec, hosts, emit)
+            _cancel(loaded.spec, hosts, emit, stop)
         elif follow:
             _follow(loaded.spec, hosts, emit, stop)
         else:
@@ -120,8 +120,8 @@ def _follow(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: 
         click.echo("no transfer runs on any node")
 
 
-def _cancel(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener) -> None:
+def _cancel(spec: ClusterSpec, hosts: Mapping[str, Host], emit: Listener, stop: threading.Event) -> None:
     from sparkop.reconcile.transfers import cancel_all
 
-    ended = cancel_all(spec, hosts, emit=emit)
+    ended = cancel_all(spec, hosts, emit=emit, stop=stop)
     click.echo(f"ended on {', '.join(ended)}" if ended else "no transfer runs on any node")

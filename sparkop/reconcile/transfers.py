@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sparkop.errors import BlockedError, ExitCode, SparkopError, UnreachableError
+from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
-from sparkop.reconcile.lease import hold, new_holder
+from sparkop.reconcile.lease import EXPIRY, DamagedLeaseError, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
@@ -91,22 +91,35 @@ def cancel_all(
     stop: threading.Event | None = None,
     clock: Clock | None = None,
 ) -> tuple[str, ...]:
-    """End the transfers, keep what they have; returns the nodes on which one ran. Raises LeaseHeldError."""
+    """End the transfers, keep what they have; returns the nodes on which one ran.
+
+    Under the lease like every write: who follows a transfer starts one again that has ended. Raises
+    LeaseHeldError, and WaitInterruptedError when ``stop`` is set while another holds it.
+    """
     clock, stop = clock or RealClock(), stop or threading.Event()
     documents = _look(spec, hosts, clock).observed.documents
-    with hold(
-        spec,
-        hosts,
-        documents,
-        command="download --cancel",
-        holder=new_holder(),
-        clock=clock,
-        emit=emit,
-        stop=stop,
-    ) as held:
-        return tuple(
-            name for name in documents if call(hosts[name], held.fences[name], "cancel")["cancelled"]
+    try:
+        with hold(
+            spec,
+            hosts,
+            documents,
+            command="download --cancel",
+            holder=new_holder(),
+            clock=clock,
+            emit=emit,
+            stop=stop,
+        ) as held:
+            return tuple(
+                name for name in documents if call(hosts[name], held.fences[name], "cancel")["cancelled"]
+            )
+    except DamagedLeaseError:
+        raise
+    except LeaseHeldError as error:
+        error.remedy = (
+            "end that command first (Ctrl-C leaves its transfers running), then run this one again; "
+            f"if it is gone for good, this one takes over after {EXPIRY:.0f} s"
         )
+        raise
 
 
 def verify_all(

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import LeaseHeldError, UnreachableError
+from sparkop.cli import download
+from sparkop.errors import LeaseHeldError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
-from sparkop.reconcile import lease
+from sparkop.reconcile import lease, transfers
 from sparkop.reconcile.lease import (
     EXPIRY,
     LOOK_EVERY,
@@ -27,7 +28,7 @@ from sparkop.reconcile.lease import (
     show_lease,
 )
 from sparkop.resources.events import Event, Phase, ignore
-from tests.reconcile.simulation import Cluster, SimulatedClock, spec_of
+from tests.reconcile.simulation import Cluster, PlayedWeights, SimulatedClock, spec_of
 
 
 @contextmanager
@@ -107,6 +108,22 @@ def test_a_living_holder_is_not_disturbed() -> None:
             pytest.fail("two writers")
         assert "apply" in (caught.value.cause or "")
         write(cluster.hosts()["spark-1"], first, "x")
+
+
+def test_a_cancel_says_how_to_end_a_transfer_that_another_command_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C over there leaves it running; the advice was to wait, and Ctrl-C here went unheard."""
+    monkeypatch.setattr(transfers, "WeightFiles", PlayedWeights)
+    cluster = Cluster.make()
+    with holding(cluster, "ada", command="download") as first:
+        with pytest.raises(LeaseHeldError) as caught:
+            transfers.cancel_all(cluster.spec, cluster.hosts(), clock=OnSleep(first.renew))
+        assert "Ctrl-C leaves its transfers running" in str(caught.value.remedy)
+        stop = threading.Event()
+        stop.set()
+        with pytest.raises(WaitInterruptedError):
+            download._cancel(cluster.spec, cluster.hosts(), ignore, stop)
 
 
 def test_a_dead_holder_is_taken_over_after_its_heartbeat_stood_still() -> None:
