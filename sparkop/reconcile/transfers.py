@@ -16,7 +16,7 @@ from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.transfer_job import end_of
 from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_follow import ENDED, action_of, follow, progress_text
+from sparkop.resources.weights_follow import ENDED, Tell, action_of, follow, progress_text
 from sparkop.resources.weights_job import run_job
 from sparkop.resources.weights_program import call
 from sparkop.spec.models import ClusterSpec
@@ -56,6 +56,13 @@ def follow_all(
             )
 
         emit(Event(Phase.STARTED, operation, name))
+        try:
+            to_its_end(name, operation, tell)
+        except SparkopError as error:  # told at once: the others may take hours
+            emit(Event(Phase.FAILED, operation, name, error.message, error=error))
+            raise
+
+    def to_its_end(name: str, operation: Operation, tell: Tell) -> None:
         begun = clock.monotonic()
         last = follow(
             hosts[name],

@@ -78,7 +78,8 @@ def _read_or_say_what_goes_on(host: ReadableHost, state: str, kind: str) -> Stat
         return read_status(host, state, kind)
     except UnreachableError as error:
         error.remedy = error.remedy or (
-            "a transfer goes on by itself while its node is up: sparkop download --follow finds it again"
+            f"if {host.name} has gone down: sparkop apply or sparkop download carries on from what is there "
+            "once it is back; if it is up, its transfer goes on by itself: sparkop download --follow"
         )
         raise
 

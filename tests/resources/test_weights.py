@@ -8,14 +8,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.node.transfer.status import boot_id
+from sparkop.reconcile import transfers
 from sparkop.resources import transfer_job, weights_follow, weights_shared
-from sparkop.resources.events import Phase
+from sparkop.resources.events import Event, Phase
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.weights_program import call
 from tests.labkit import until
@@ -378,3 +380,34 @@ def test_a_link_that_is_down_is_named_once_while_a_copy_stands_still(
     (told,) = [event.text for event in world.events if event.phase is Phase.LOG]
     assert told.startswith("the link of lo on three is down, no bytes come over it")
     assert "sparkop doctor" in told
+
+
+def test_a_node_that_is_lost_is_told_by_follow_at_once_with_what_to_do(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told when the others had ended, and the advice was to follow a node without power."""
+    world = make("one", "two")
+    runs = {"id": "x", "phase": "fetching", "sequence": 1, "pid": os.getpid(), "boot_id": boot_id()}
+    for node in world.nodes.values():
+        (node.state / "transfer.json").write_text(json.dumps(runs))
+    context = world.context()
+    reading = SimpleNamespace(desired=context.desired, observed=context.observed)
+    monkeypatch.setattr(transfers, "_look", lambda *_: reading)
+    told = threading.Event()
+
+    def gone(_path: str) -> bytes:
+        raise UnreachableError("the connection broke", node="one")
+
+    def goes_on(_path: str) -> bytes:
+        return json.dumps({**runs, "phase": "done" if told.is_set() else "fetching"}).encode()
+
+    def emit(event: Event) -> None:
+        if event.phase is Phase.FAILED and event.node == "one":
+            told.set()
+
+    monkeypatch.setattr(world.nodes["one"], "read_file", gone)
+    monkeypatch.setattr(world.nodes["two"], "read_file", goes_on)
+    with pytest.raises(UnreachableError) as caught:
+        transfers.follow_all(world.spec, world.nodes, emit=emit)  # type: ignore[arg-type]
+    assert told.is_set()
+    assert "if one has gone down: sparkop apply or sparkop download carries on" in str(caught.value.remedy)
