@@ -6,16 +6,11 @@ import re
 
 MASK = "********"
 
-_PROSE = r"(?!(?:(?<![-\w])|(?<=admin[-_]))(?:admin[-_])?api[-_]key [a-z]{1,15}[.,;:!?]*(?:\s|\Z))"
-"""Not where the name is no argument (``--api-key``) and one blank and a short word follow it: "the api-key is
-wrong". A key that sparkop makes is 64 characters long and has digits; tables have more blanks."""
-
 _PATTERNS = (
     # --api-key VALUE, --api-key=VALUE, api_key='VALUE', "api_key": ["VALUE"], api-key: VALUE,
     # ['--api-key', 'VALUE'], and colours anywhere between
     re.compile(
-        _PROSE
-        + r"""((?:admin[-_])?api[-_]key(?:\x1b\[[0-9;]*m|['"])*\s*[=:,\s]\s*\[?\s*(?:\x1b\[[0-9;]*m|['"])*)"""
+        r"""((?:admin[-_])?api[-_]key(?:\x1b\[[0-9;]*m|['"])*\s*[=:,\s]\s*\[?\s*(?:\x1b\[[0-9;]*m|['"])*)"""
         r"""([^\s'",\])}\x1b]+)""",
         re.IGNORECASE,
     ),
