@@ -80,7 +80,7 @@ def _bytes(rate: str | None) -> int:
 
 def _update(spec: ClusterSpec) -> None:
     from sparkop.resources.compare import counted
-    from sparkop.resources.hub import describe, endpoint_of, is_commit
+    from sparkop.resources.weights.hub import describe, endpoint_of, is_commit
 
     weights = spec.weights
     endpoint = endpoint_of(weights.endpoint)
@@ -104,7 +104,7 @@ def _download(
 ) -> None:
     from sparkop.reconcile.converge import converge
     from sparkop.reconcile.transfers import verify_all
-    from sparkop.resources.weights import WeightFiles
+    from sparkop.resources.weights.resource import WeightFiles
 
     if deep:
         verify_all(spec, hosts, emit=emit, stop=stop)

@@ -194,7 +194,7 @@ def refuse_unsafe(loaded: LoadedSpec) -> None:
 
 
 def _load(choice: Choice) -> LoadedSpec:
-    from sparkop.resources.build_context import beside
+    from sparkop.resources.image.context import beside
     from sparkop.spec.load import load
 
     if choice.how:

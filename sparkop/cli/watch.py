@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sparkop.hosts.base import Host
     from sparkop.reconcile.restrain import Asked
-    from sparkop.reconcile.watch_say import Say
+    from sparkop.reconcile.watch.say import Say
     from sparkop.spec.load import LoadedSpec
 
 
@@ -97,8 +97,8 @@ def _run(
     changed: Callable[[], bool],
 ) -> bool:
     from sparkop.reconcile.nodes import writable_nodes
-    from sparkop.reconcile.watch import Watch
-    from sparkop.reconcile.watch_eye import Rhythm
+    from sparkop.reconcile.watch.eye import Rhythm
+    from sparkop.reconcile.watch.loop import Watch
 
     say("watching", cluster=loaded.spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
@@ -112,7 +112,7 @@ def _run(
 
 def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:
     from sparkop.reconcile.nodes import readable_nodes, writable_nodes
-    from sparkop.reconcile.watch import Watch, once
+    from sparkop.reconcile.watch.loop import Watch, once
 
     with ExitStack() as stack:
         if dry_run:  # it is never asked to write, and it could not

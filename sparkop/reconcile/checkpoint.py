@@ -49,8 +49,8 @@ def sources(spec: ClusterSpec, origin: str) -> Sources:
         with readable_nodes(spec) as hosts:
             return read_nodes(spec, hosts)
     if origin == "hub":
-        from sparkop.resources.hub import endpoint_of
-        from sparkop.resources.hub_headers import read_hub
+        from sparkop.resources.weights.hub import endpoint_of
+        from sparkop.resources.weights.hub_headers import read_hub
 
         config, headers = read_hub(name, spec.weights.revision, endpoint_of(spec.weights.endpoint))
         return Sources(_checkpoint(name, config, summarise(headers), "headers on the hub"))

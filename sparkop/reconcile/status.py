@@ -15,17 +15,17 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.speeds import Speeds, speeds_in
-from sparkop.reconcile.watch_story import OF_WATCH, open_faults
+from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, examine, found_ranks, state_text
+from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
-from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.serving.canary import Serving
 from sparkop.serving.token_zero import explain

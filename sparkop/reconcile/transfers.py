@@ -15,10 +15,10 @@ from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.transfer_job import end_of
-from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_follow import ENDED, Tell, action_of, follow, progress_text
-from sparkop.resources.weights_job import run_job
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
+from sparkop.resources.weights.follow import ENDED, Tell, action_of, follow, progress_text
+from sparkop.resources.weights.job import run_job
+from sparkop.resources.weights.resource import KIND, WeightFiles
 from sparkop.spec.models import ClusterSpec
 
 

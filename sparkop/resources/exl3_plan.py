@@ -24,8 +24,8 @@ from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
-from sparkop.resources.weights import KIND as WEIGHTS
-from sparkop.resources.weights_files import Checkpoint, shown_directory
+from sparkop.resources.weights.files import Checkpoint, shown_directory
+from sparkop.resources.weights.resource import KIND as WEIGHTS
 from sparkop.spec.engines import VllmEngine
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec

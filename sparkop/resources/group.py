@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sparkop.hosts.document import Container, Document
 from sparkop.records import dataclass
-from sparkop.resources import image_build
-from sparkop.resources.build_context import BuildContext
 from sparkop.resources.desired import Desired, DesiredRank
+from sparkop.resources.image import build as image_build
+from sparkop.resources.image.context import BuildContext
 from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin

@@ -16,7 +16,7 @@ from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import node_spec, withdraw
-from sparkop.resources.weights_files import Checkpoint, removal
+from sparkop.resources.weights.files import Checkpoint, removal
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkop.hosts.rails import rails
 from sparkop.resources.base import Context
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
 from sparkop.spec.nodes import NodeSpec
 
 PEER_STREAMS = 1

@@ -30,7 +30,7 @@ from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
 from sparkop.resources.rank_logs import follow_or_tell
-from sparkop.resources.weights_job import release_pages
+from sparkop.resources.weights.job import release_pages
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 

@@ -8,8 +8,8 @@ from typing import Any
 from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources.base import Context
-from sparkop.resources.weights_follow import ENDED, Status, follow, progress_text, read_status
-from sparkop.resources.weights_program import call, failure
+from sparkop.resources.transfer_program import call, failure
+from sparkop.resources.weights.follow import ENDED, Status, follow, progress_text, read_status
 
 SOURCE_SILENT = 10.0
 """Seconds without a byte after which the node that is copied from is looked at, and those behind it."""

@@ -12,7 +12,7 @@ from sparkop.resources.masking import mask
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from sparkop.reconcile.watch_say import Say
+    from sparkop.reconcile.watch.say import Say
 
 
 def watch_events(output: str = "text") -> Say:

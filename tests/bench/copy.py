@@ -31,7 +31,7 @@ from typing import Any
 
 from sparkop.node.transfer.serve import send_file
 from sparkop.resources.peers import PEER_STREAMS, SSH_STREAMS, ssh_command
-from sparkop.resources.weights_program import program
+from sparkop.resources.transfer_program import program
 from tests.bench.rounds import Bar, Contestant, measure, report
 from tests.bench.weights import Server, wait_done
 from tests.node.hub_standin import sha256

@@ -26,7 +26,7 @@ from typing import Any
 from sparkop.node.transfer.files import File
 from sparkop.node.transfer.hashing import hash_file
 from sparkop.node.transfer.ledger import Ledger, agrees, read_json
-from sparkop.resources.weights_program import program
+from sparkop.resources.transfer_program import program
 from tests.bench.rounds import Bar, measure, report
 from tests.bench.weights_kill import lock_holder, report_again, sent_again, stopped
 from tests.node.hub_standin import Hub, running, sha256

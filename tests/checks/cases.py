@@ -41,8 +41,8 @@ from sparkop.reconcile.doctor import LOGIN, silent
 from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Check, Finding, Look, Nodes, findings
 from sparkop.resources.desired import desire
-from sparkop.resources.hub import RemoteFile, Repository
-from sparkop.resources.weights_files import Checkpoint, wanted_files
+from sparkop.resources.weights.files import Checkpoint, wanted_files
+from sparkop.resources.weights.hub import RemoteFile, Repository
 from sparkop.spec.load import load
 from sparkop.spec.models import ClusterSpec
 

@@ -17,7 +17,7 @@ from sparkop.hosts.document import parse_document
 from sparkop.hosts.rails import rails
 from sparkop.hosts.ssh import SshHost
 from sparkop.lab.lab import Lab
-from sparkop.resources.build_context import read_context
+from sparkop.resources.image.context import read_context
 from sparkop.resources.labels import BUILT_FOR
 from tests.labkit import busybox, until
 

@@ -11,8 +11,8 @@ import pytest
 from sparkop.engines.exl3 import bank_folders, plan_file
 from sparkop.lab import layout, miniature
 from sparkop.lab.hub import add_repository
-from sparkop.resources.hub import RemoteFile, Repository, parse_manifest
-from sparkop.resources.weights_files import wanted_files
+from sparkop.resources.weights.files import wanted_files
+from sparkop.resources.weights.hub import RemoteFile, Repository, parse_manifest
 from sparkop.spec.load import load
 
 ROOT = Path(__file__).resolve().parents[2]

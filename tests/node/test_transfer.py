@@ -20,7 +20,7 @@ from sparkop.node.transfer import fetch
 from sparkop.node.transfer import status as statuses
 from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.sources import Crew
-from sparkop.resources.weights_program import failure
+from sparkop.resources.transfer_program import failure
 from tests.node.hub_standin import Faults, Hub, running
 from tests.node.transfer_world import Node, quick_stalls
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.resources.weights_program import program
+from sparkop.resources.transfer_program import program
 from tests.node.hub_standin import Hub, running, sha256
 from tests.node.transfer_world import Node
 
@@ -182,7 +182,7 @@ def test_no_secret_is_in_argv_environment_or_state(node: Node, hub: Hub, transfe
 
 def test_the_packed_program_is_the_same_bytes_in_every_process() -> None:
     code = (
-        "import hashlib; from sparkop.resources.weights_program import program;"
+        "import hashlib; from sparkop.resources.transfer_program import program;"
         "print(hashlib.sha256(program()).hexdigest())"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)

@@ -19,7 +19,7 @@ import pytest
 from sparkop.node.transfer import fetch, files, serve
 from sparkop.node.transfer.ledger import write_whole
 from sparkop.resources.operations import Action
-from sparkop.resources.weights_follow import action_of
+from sparkop.resources.weights.follow import action_of
 from tests.node.hub_standin import Hub, git_sha1, running, sha256
 from tests.node.transfer_world import Node
 

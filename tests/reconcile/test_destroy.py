@@ -16,7 +16,7 @@ from sparkop.reconcile.observe import observe
 from sparkop.resources.events import Phase
 from sparkop.resources.labels import BUILD, BUILT_FOR
 from sparkop.resources.made import Made
-from sparkop.resources.weights_files import Checkpoint
+from sparkop.resources.weights.files import Checkpoint
 from tests.reconcile.simulation import COMMIT, IMAGE, SIMULATED, Cluster, PlayedWeights, spec_of
 from tests.reconcile.worlds import CHANGES
 

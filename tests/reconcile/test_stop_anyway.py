@@ -13,7 +13,7 @@ from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import observe as observing
 from sparkop.reconcile.lease import EXPIRY
 from sparkop.reconcile.logs import rank_logs
-from sparkop.resources.weights import WeightFiles
+from sparkop.resources.weights.resource import WeightFiles
 from sparkop.spec.models import ClusterSpec
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.test_lease import silent_holder, write

@@ -20,7 +20,7 @@ from sparkop.node import act
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
-from sparkop.reconcile.watch import once
+from sparkop.reconcile.watch.loop import once
 from sparkop.resources.liveness import Verdict
 from sparkop.serving.canary import EndpointState
 from tests.reconcile.simulation import Cluster
@@ -528,7 +528,7 @@ def test_a_node_that_hangs_keeps_nobody_from_stopping_the_watch(
         return look_at()
 
     monkeypatch.setattr(watch.eye, "look", hang)
-    monkeypatch.setattr("sparkop.reconcile.watch.Triggers", lambda *_: nullcontext())
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.Triggers", lambda *_: nullcontext())
     assert watch.run() is False
     assert (len(looked), answered, cluster.started) == (look, [], [])
     over.set()
@@ -601,7 +601,7 @@ def test_a_head_that_hangs_is_left_without_a_word(monkeypatch: pytest.MonkeyPatc
 
     watching = Watching(serving())
     watching.watch.sign(watching.ticks(1)[0].reading)
-    monkeypatch.setattr("sparkop.reconcile.watch.tell_watching", hang)
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.tell_watching", hang)
     watching.watch.leave()
     assert not answered
     over.set()

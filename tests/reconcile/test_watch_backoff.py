@@ -22,7 +22,7 @@ from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.restrain import Asked, By
-from sparkop.reconcile.watch_backoff import CAUSES, LONGEST, Backoff, wanted_of
+from sparkop.reconcile.watch.backoff import CAUSES, LONGEST, Backoff, wanted_of
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Action, Cause, Operation
 from tests.reconcile.simulation import IMAGE, Cluster

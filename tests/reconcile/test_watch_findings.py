@@ -14,7 +14,7 @@ from sparkop.reconcile.lease import signs_in
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.speeds import FILE, configuration
 from sparkop.reconcile.status import Status, status_of
-from sparkop.reconcile.watch_pace import WINDOW, Pace, judged, measure
+from sparkop.reconcile.watch.pace import WINDOW, Pace, judged, measure
 from sparkop.resources.liveness import Counters
 from tests.reconcile.simulation import SIMULATED, Cluster
 from tests.reconcile.watching import Watching, entries, serving

@@ -10,7 +10,7 @@ import pytest
 from sparkop.errors import BlockedError
 from sparkop.resources.base import Difference
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.resources.weights_files import Checkpoint
+from sparkop.resources.weights.files import Checkpoint
 from sparkop.spec.models import ClusterSpec
 from tests.reconcile.simulation import SIMULATED, PlayedWeights
 from tests.reconcile.watching import Watching, serving

@@ -12,7 +12,7 @@ import pytest
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Fault, SimulatedCrash
 from sparkop.reconcile.status import status_of
-from sparkop.reconcile.watch import Watch
+from sparkop.reconcile.watch.loop import Watch
 from sparkop.resources.failure import likely_cause
 from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of

@@ -10,7 +10,7 @@ import pytest
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.streams import Stream
-from sparkop.reconcile.watch_triggers import Triggers
+from sparkop.reconcile.watch.triggers import Triggers
 from tests.reconcile.simulation import spec_of
 
 Stamp = list[int] | None

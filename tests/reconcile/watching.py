@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkop.reconcile.restrain import Asked, By
-from sparkop.reconcile.watch import Tick, Watch
+from sparkop.reconcile.watch.loop import Tick, Watch
 from sparkop.serving.canary import EndpointState
 from tests.reconcile.simulation import SIMULATED, Cluster
 
@@ -84,7 +84,7 @@ class Watching:
         watch.stop, watch.wake = Signal(self.cluster, happen), Signal(self.cluster, happen)
         happen.append((began + 60 * minutes, watch.stop.set))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sparkop.reconcile.watch.Triggers", lambda *_: nullcontext())
+            patch.setattr("sparkop.reconcile.watch.loop.Triggers", lambda *_: nullcontext())
             patch.setattr(watch, "tick", lambda tick=watch.tick: self._look_at(tick))
             watch.run()
 

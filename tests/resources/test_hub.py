@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkop.errors import BlockedError
-from sparkop.resources.hub import Repository, describe, parse_manifest
-from sparkop.resources.hub_words import in_words
+from sparkop.resources.weights.hub import Repository, describe, parse_manifest
+from sparkop.resources.weights.hub_words import in_words
 from tests.node.hub_standin import Hub, git_sha1, running, sha256
 
 LARGE = bytes(1 << 20)

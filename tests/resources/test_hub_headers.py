@@ -14,7 +14,7 @@ import pytest
 from sparkop.engines.budget.checkpoint import summarise
 from sparkop.errors import BlockedError
 from sparkop.lab import hub, layout
-from sparkop.resources.hub_headers import read_hub
+from sparkop.resources.weights.hub_headers import read_hub
 from tests.lab.test_hub import _two_free_ports, _wait_for
 
 NAME = "org/name"

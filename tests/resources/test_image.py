@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError
-from sparkop.resources import image
-from sparkop.resources.image import pull_progress
+from sparkop.resources.image import resource as image
+from sparkop.resources.image.resource import pull_progress
 
 
 def pulled(monkeypatch: pytest.MonkeyPatch, *items: Any) -> list[tuple[str, int, int, float]]:

@@ -13,10 +13,10 @@ import pytest
 from sparkop.errors import BlockedError
 from sparkop.hosts.simulated import SimulatedContainers
 from sparkop.hosts.simulated_node import SimulatedImage
-from sparkop.resources import image_build
-from sparkop.resources.build_context import BuildContext, beside, read_context
 from sparkop.resources.events import Phase
-from sparkop.resources.image_build import BASE
+from sparkop.resources.image import build as image_build
+from sparkop.resources.image.build import BASE
+from sparkop.resources.image.context import BuildContext, beside, read_context
 from sparkop.resources.labels import BUILD
 from sparkop.resources.operations import Action
 from sparkop.spec.models import ClusterSpec
@@ -373,7 +373,7 @@ def test_times_do_not_change_a_context_and_content_name_and_mode_do(tmp_path: Pa
 
 
 def test_a_context_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkop.resources.build_context.LARGEST", 1000)
+    monkeypatch.setattr("sparkop.resources.image.context.LARGEST", 1000)
     (tmp_path / "Dockerfile").write_text("FROM x\n" + "#" * 1000)
     assert "more than" in read_context(str(tmp_path)).problem
 

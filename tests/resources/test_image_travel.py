@@ -65,7 +65,7 @@ def test_direct_lets_every_node_pull() -> None:
 
 def test_a_copy_that_can_not_be_done_becomes_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so; what the copy lacked is told when the pull fails as well."""
-    from sparkop.resources import image_travel
+    from sparkop.resources.image import travel as image_travel
 
     def refuse(*_: object) -> None:
         raise BlockedError("the way leaves the fabric", node="spark-2", remedy="mend the routes")

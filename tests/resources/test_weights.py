@@ -16,10 +16,12 @@ import pytest
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.node.transfer.status import boot_id
 from sparkop.reconcile import transfers
-from sparkop.resources import transfer_job, weights_follow, weights_shared
+from sparkop.resources import transfer_job
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
+from sparkop.resources.weights import follow as weights_follow
+from sparkop.resources.weights import sharing as weights_shared
 from tests.labkit import until
 from tests.node.hub_standin import Hub, running
 from tests.resources.weights_world import World

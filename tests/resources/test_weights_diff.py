@@ -13,14 +13,14 @@ from sparkop.engines.base import FabricFacts, NodeFacts
 from sparkop.errors import BlockedError
 from sparkop.hosts.document import parse_document
 from sparkop.node.leaving import Leaving
-from sparkop.resources import weights_job
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired, DesiredNode
-from sparkop.resources.hub import RemoteFile, Repository
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_files import Checkpoint, probe_file, removal, wanted_files
+from sparkop.resources.weights import job as weights_job
+from sparkop.resources.weights.files import Checkpoint, probe_file, removal, wanted_files
+from sparkop.resources.weights.hub import RemoteFile, Repository
+from sparkop.resources.weights.resource import KIND, WeightFiles
 from sparkop.spec.models import ClusterSpec, WeightsSpec
 
 GIB = 1 << 30

@@ -15,8 +15,8 @@ from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.events import Event
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Operation
-from sparkop.resources.weights import KIND, WeightFiles
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
+from sparkop.resources.weights.resource import KIND, WeightFiles
 from sparkop.spec.models import ClusterSpec
 from tests.node.hub_standin import Hub
 from tests.resources.local_node import LocalNode

@@ -10,7 +10,7 @@ from sparkop.resources.checks.model import DISK, TABLE, Check, Finding, Look, fa
 from sparkop.resources.compare import MIB, human_bytes
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker
-from sparkop.resources.weights import WeightFiles, state_of
+from sparkop.resources.weights.resource import WeightFiles, state_of
 
 DOCKER_ROOT = "/var/lib/docker"
 """Asked for before the engine's own answer is known; the usual place."""

@@ -10,7 +10,7 @@ from sparkop.resources.clients import Clients
 from sparkop.resources.endpoint import Endpoint
 from sparkop.resources.exl3_plan import Exl3Plan
 from sparkop.resources.foreign import Foreign
-from sparkop.resources.image import EngineImage
+from sparkop.resources.image.resource import EngineImage
 from sparkop.resources.intent import HumanIntent
 from sparkop.resources.memguard import MemoryGuard
 from sparkop.resources.preconditions import PRECONDITIONS
@@ -18,7 +18,7 @@ from sparkop.resources.rank import Ranks
 from sparkop.resources.rank_logs import RankLogs
 from sparkop.resources.state import StateFiles
 from sparkop.resources.trip import GuardTrip
-from sparkop.resources.weights import WeightFiles
+from sparkop.resources.weights.resource import WeightFiles
 
 RESOURCES: tuple[Resource, ...] = (
     *PRECONDITIONS,

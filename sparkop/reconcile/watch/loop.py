@@ -28,19 +28,19 @@ from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.reconcile.restrain import Asked, By, restrain
-from sparkop.reconcile.watch_backoff import Backoff, entries_wanted, wanted_of
-from sparkop.reconcile.watch_eye import Begin, Eye, Rhythm
-from sparkop.reconcile.watch_say import Say, Teller, why_of
-from sparkop.reconcile.watch_story import Fault, boots_due, boots_in, entries_due, faults_of, life_due
-from sparkop.reconcile.watch_triggers import Triggers
+from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
+from sparkop.reconcile.watch.eye import Begin, Eye, Rhythm
+from sparkop.reconcile.watch.say import Say, Teller, why_of
+from sparkop.reconcile.watch.story import Fault, boots_due, boots_in, entries_due, faults_of, life_due
+from sparkop.reconcile.watch.triggers import Triggers
 from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import ignore
+from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
-from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec
 

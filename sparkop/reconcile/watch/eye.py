@@ -15,9 +15,9 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.observe import Reading, observe, worth_asking
 from sparkop.reconcile.speeds import slow, speeds_in
-from sparkop.reconcile.watch_gpu import Gpus
-from sparkop.reconcile.watch_pace import Pace, judged, measure
-from sparkop.reconcile.watch_story import Fault, low_memory
+from sparkop.reconcile.watch.gpu import Gpus
+from sparkop.reconcile.watch.pace import Pace, judged, measure
+from sparkop.reconcile.watch.story import Fault, low_memory
 from sparkop.records import dataclass
 from sparkop.resources.base import Clock, Context, Resource
 from sparkop.resources.desired import Desired

@@ -22,7 +22,7 @@ import platformdirs
 from sparkop.errors import BlockedError
 from sparkop.node.transfer.files import TransferError, check_path, part_of
 from sparkop.records import dataclass
-from sparkop.resources.hub_words import in_words
+from sparkop.resources.weights.hub_words import in_words
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

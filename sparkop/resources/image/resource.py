@@ -1,6 +1,6 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The engine's image on every node: one node pulls it and the others take it from there over the fabric
-(``image_travel.py``), or every node pulls it, or it is built there (``image_build.py``)."""
+(``travel.py``), or every node pulls it, or it is built there (``build.py``)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sparkop.engines.common import image_reference
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
-from sparkop.resources import image_build, image_travel
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context, Difference
-from sparkop.resources.build_context import read_context
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
+from sparkop.resources.image import build as image_build
+from sparkop.resources.image import travel as image_travel
+from sparkop.resources.image.context import read_context
 from sparkop.resources.made import PULLED
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation, Unknown

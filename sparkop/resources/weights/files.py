@@ -11,7 +11,7 @@ from sparkop.engines.paths import snapshot, weights_directory
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.node.transfer.files import File, Piece, part_of
 from sparkop.records import dataclass
-from sparkop.resources.hub import RemoteFile, Repository
+from sparkop.resources.weights.hub import RemoteFile, Repository
 from sparkop.spec.models import ClusterSpec, WeightsSpec
 from sparkop.spec.nodes import NodeSpec
 

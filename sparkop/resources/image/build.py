@@ -13,12 +13,12 @@ from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, Unreachab
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image, parse_document
 from sparkop.node.wire import standin
-from sparkop.resources import image_travel
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference
-from sparkop.resources.build_context import BuildContext
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
+from sparkop.resources.image import travel as image_travel
+from sparkop.resources.image.context import BuildContext
 from sparkop.resources.labels import BUILD, BUILT_FOR
 from sparkop.resources.masking import mask
 from sparkop.resources.observed import Observed
@@ -129,7 +129,7 @@ def _build(context: Context, node: str, base: str, stamp: str, bring: Callable[[
 
 def _build_of(desired: Desired) -> BuildSpec:
     build = desired.spec.image.build
-    assert build is not None  # image.py asks
+    assert build is not None  # resource.py asks
     return build
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sparkop.resources import hub, weights_shared
 from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import node_spec, way
 from sparkop.resources.transfer_job import carry_out
-from sparkop.resources.weights_files import Checkpoint, job_file, job_place, search_places
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
+from sparkop.resources.weights import hub
+from sparkop.resources.weights import sharing as weights_shared
+from sparkop.resources.weights.files import Checkpoint, job_file, job_place, search_places
 
 HUB_STREAMS = 8
 

@@ -14,8 +14,8 @@ from sparkop.errors import BlockedError
 from sparkop.hosts.document import Weights
 from sparkop.resources.base import Context
 from sparkop.resources.peers import node_spec
-from sparkop.resources.weights_files import Checkpoint, job_place
-from sparkop.resources.weights_program import call
+from sparkop.resources.transfer_program import call
+from sparkop.resources.weights.files import Checkpoint, job_place
 
 PATIENCE = 20.0
 """Seconds within which a mark must be seen on another node."""

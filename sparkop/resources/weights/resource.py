@@ -15,20 +15,21 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Disk, Document, Weights
 from sparkop.node.transfer.files import File
-from sparkop.resources import hub, weights_shared
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
-from sparkop.resources.weights_files import (
+from sparkop.resources.weights import hub
+from sparkop.resources.weights import sharing as weights_shared
+from sparkop.resources.weights.files import (
     Checkpoint,
     downloader,
     probe_file,
     shown_directory,
     wanted_files,
 )
-from sparkop.resources.weights_job import run_job
+from sparkop.resources.weights.job import run_job
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 

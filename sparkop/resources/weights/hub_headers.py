@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.errors import BlockedError
-from sparkop.resources.hub import describe
-from sparkop.resources.hub_words import in_words
+from sparkop.resources.weights.hub import describe
+from sparkop.resources.weights.hub_words import in_words
 
 INDEX = "model.safetensors.index.json"
 AT_ONCE = 8

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.watch_story import Fault
+from sparkop.reconcile.watch.story import Fault
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.liveness import Life
 

@@ -1,0 +1,1 @@
+"""The engine's image on every node: pulled, built or brought over the fabric."""

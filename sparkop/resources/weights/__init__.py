@@ -1,0 +1,1 @@
+"""The checkpoint on every node: listed, downloaded, copied, verified."""
