@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import http.client
 import json
 import mmap
@@ -10,10 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -83,12 +87,43 @@ def test_what_was_sent_is_let_go_behind_the_window(disk: Path) -> None:
     sent.let_go()
 
 
-def test_a_connection_over_ssh_leaves_nothing_in_memory(node: Node) -> None:
+def over_ssh(node: Node) -> list[str]:
+    """What sshd runs there for a peer."""
     program = f"from sparkop.node.transfer.serve import answer_on_stdio; answer_on_stdio({str(node.state)!r})"
-    asked = f"GET /{NAME} HTTP/1.1\r\nRange: bytes=0-{SIZE - 1}\r\nConnection: close\r\n\r\n".encode()
-    done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
-    assert done.stdout.endswith((node.weights / NAME).read_bytes()[-MIB:])
-    subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
+    return [sys.executable, "-c", program]
+
+
+def asked(size: int) -> bytes:
+    """A request for the first bytes of the file."""
+    return f"GET /{NAME} HTTP/1.1\r\nRange: bytes=0-{size - 1}\r\nConnection: close\r\n\r\n".encode()
+
+
+def unread(pipe: IO[bytes]) -> int:
+    """Bytes that wait in it."""
+    waiting = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0]
+
+
+def test_a_connection_over_ssh_leaves_nothing_in_memory(node: Node) -> None:
+    content = (node.weights / NAME).read_bytes()
+    done = subprocess.run(over_ssh(node), input=asked(SIZE), capture_output=True, check=True)
+    assert done.stdout.endswith(content[-MIB:])
+    assert resident(node.weights / NAME) == 0
+
+
+def test_what_the_reader_is_late_to_take_is_let_go_too(node: Node) -> None:
+    """The last megabyte still lies in the pipe, and holds its pages there, when all is written."""
+    half = MIB // 2
+    content = (node.weights / NAME).read_bytes()
+    with subprocess.Popen(over_ssh(node), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(asked(half))
+        program.stdin.close()
+        pipe = program.stdout
+        wait(lambda: unread(pipe) > half)
+        assert pipe.read().endswith(content[half - MIB // 4 : half])
     assert resident(node.weights / NAME) == 0
 
 

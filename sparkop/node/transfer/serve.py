@@ -14,9 +14,11 @@ import os
 import re
 import select
 import socket
+import termios
 import threading
 import time
 import urllib.parse
+from array import array
 from contextlib import suppress
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -293,7 +295,7 @@ class _StdioHandler(Handler):
 
     def setup(self) -> None:
         self.rfile = os.fdopen(0, "rb", buffering=0)  # type: ignore[assignment]
-        self.wfile = os.fdopen(1, "wb", buffering=0)  # type: ignore[assignment]
+        self.wfile = os.fdopen(1, "wb", buffering=0, closefd=False)  # type: ignore[assignment]
 
     def finish(self) -> None:
         pass
@@ -322,7 +324,19 @@ def answer_on_stdio(state: str) -> None:
     try:
         _StdioHandler(None, ("ssh", 0), None)  # type: ignore[arg-type]
     finally:
+        _wait_for_reader()
         _StdioHandler.sent.let_go()
+
+
+def _wait_for_reader() -> None:
+    """A pipe holds pages of the file until they are read: they can't be let go before."""
+    waiting, deadline = array("i", [0]), time.monotonic() + WAIT
+    with suppress(OSError):  # not a pipe
+        while time.monotonic() < deadline:
+            fcntl.ioctl(1, termios.FIONREAD, waiting)
+            if not waiting[0]:
+                return
+            time.sleep(POLL)
 
 
 def bind(state: str, address: str, token: str) -> ThreadingHTTPServer:
