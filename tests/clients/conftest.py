@@ -1,7 +1,4 @@
-"""Real Pi of both lines, from npm, below the user's cache folder: the one for Node 20, the one for Node 22.
-
-Needs Node.js 20 or newer and npm (Debian: apt-get install nodejs npm).
-"""
+"""Real Pi of both lines, from npm, in the user's cache folder: the one for Node 20, the one for Node 22."""
 
 from __future__ import annotations
 
@@ -14,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
+from tests import npm
 from tests.clients.recorder import Recorder, recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-test-7f3a-sentinel"
-CACHE = Path(platformdirs.user_cache_dir("sparkop")) / "tests"
 NODE_22 = "node@22.23.3"
 OLD, NEW = "0.74.2", "1.6.0"
 SPEC = """\
@@ -107,56 +103,45 @@ def server() -> Iterator[Recorder]:
 @pytest.fixture(scope="session")
 def programs() -> dict[str, str]:
     """Version of Pi -> PATH with it and its Node. When absent, sparkop itself installs them."""
-    for program in ("node", "npm"):
-        assert shutil.which(program), f"{program} is needed: apt-get install nodejs npm"
-    node_22 = CACHE / "node-22" / "node_modules" / "node" / "bin"
-    if not (node_22 / "node").exists():
-        _npm("install", "--prefix", str(CACHE / "node-22"), "--no-audit", "--no-fund", NODE_22)
-    folders = {OLD: CACHE / "pi-node-20", NEW: CACHE / "pi-node-22"}
-    nodes = {OLD: _node_20(), NEW: str(node_22)}
+    nodes = {OLD: _node_20(), NEW: str(npm.package(NODE_22) / "node" / "bin")}
     system = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
-    paths = {v: os.pathsep.join((str(folders[v] / "bin"), nodes[v], system)) for v in folders}
-    running = {v: _installing(paths[v], folders[v]) for v in folders if not (folders[v] / "bin/pi").exists()}
-    for version, process in running.items():
-        _, error = process.communicate(timeout=240)
-        assert process.returncode == 0, f"Pi {version} could not be installed:\n{error}"
-        assert "Pi is not installed: npm install --global @earendil-works/pi-coding-agent" in error
+    paths = {}
+    for version, node in nodes.items():
+        with npm.alone(f"pi@{version}") as folder:
+            paths[version] = os.pathsep.join((str(folder / "bin"), node, system))
+            if not (folder / "done").exists():
+                _install(version, paths[version], folder)
+                (folder / "done").touch()
     return paths
 
 
 def _node_20() -> str:
     """Folder of a Node that is too old for the new Pi: the system's, else one from npm."""
     found = shutil.which("node")
-    assert found is not None
+    assert found is not None, "node is needed: apt-get install nodejs npm"
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
     if version.startswith("v20."):
         return str(Path(found).parent)
-    folder = CACHE / "node-20"
-    if not (folder / "node_modules/node/bin/node").exists():
-        _npm("install", "--prefix", str(folder), "--no-audit", "--no-fund", "node@20")
-    return str(folder / "node_modules" / "node" / "bin")
+    return str(npm.package("node@20") / "node" / "bin")
 
 
-def _installing(path: str, prefix: Path) -> subprocess.Popen[str]:
+def _install(version: str, path: str, prefix: Path) -> None:
     """``sparkop connect pi`` on a machine without Pi; npm's own prefix is ``prefix``."""
     home = prefix / "home"
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(exist_ok=True)
     (home / "spec.yaml").write_text(SPEC)
     own = {"PATH": path, "NPM_CONFIG_PREFIX": str(prefix), "PI_CODING_AGENT_DIR": str(home / "agent")}
-    return subprocess.Popen(
+    done = subprocess.run(
         [sys.executable, "-m", "sparkop", "connect", "pi", "spec.yaml", "--base-url", "http://127.0.0.1:9"],
         env={**os.environ, **own, "PYTHONPATH": str(ROOT)},
         cwd=home,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=240,
     )
-
-
-def _npm(*words: str) -> None:
-    done = subprocess.run(["npm", *words], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, f"npm {' '.join(words)} failed:\n{done.stderr}"
+    assert done.returncode == 0, f"Pi {version} could not be installed:\n{done.stderr}"
+    assert "Pi is not installed: npm install --global @earendil-works/pi-coding-agent" in done.stderr
 
 
 @pytest.fixture(params=[OLD, NEW], scope="module")

@@ -8,36 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from tests.clients.conftest import CACHE, KEY, ROOT, SPEC
+from tests import npm
+from tests.clients.conftest import KEY, ROOT, SPEC
 from tests.clients.recorder import Recorder
 
 OPENCODE, CONTINUE = "opencode-ai@1.18.33", "@continuedev/config-yaml@1.42.0"
-
-
-@pytest.fixture(scope="session")
-def package() -> Any:
-    """Install an npm package below the user's cache folder, once; returns the folder."""
-
-    def installed(name: str) -> Path:
-        assert shutil.which("npm"), "npm is needed: apt-get install nodejs npm"
-        folder = CACHE / name.replace("/", "-").removeprefix("@")
-        if not (folder / "done").exists():
-            done = subprocess.run(
-                ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", name],
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            assert done.returncode == 0, f"npm could not install {name}:\n{done.stderr}"
-            (folder / "done").touch()
-        return folder
-
-    return installed
 
 
 def connect(folder: Path, *words: str) -> str:
@@ -53,7 +32,7 @@ def connect(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_opencode_asks_our_server(package: Any, server: Recorder, tmp_path: Path) -> None:
+def test_opencode_asks_our_server(server: Recorder, tmp_path: Path) -> None:
     """Row B18: no reasoning_effort, which opencode puts unasked into its request for a title."""
     without = ("--set", "clients.reasoningEffort={}")
     text = connect(tmp_path, "opencode", "spec.yaml", "--base-url", server.url, *without)
@@ -61,7 +40,7 @@ def test_opencode_asks_our_server(package: Any, server: Recorder, tmp_path: Path
     folders = {f"XDG_{kind}_HOME": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "CACHE", "STATE")}
     own = {"OUR_KEY": KEY, "HOME": str(tmp_path), "PWD": str(tmp_path), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
     done = subprocess.run(
-        [package(OPENCODE) / "node_modules/.bin/opencode", "run", "-m", "our-sparks/the-model", "hello"],
+        [npm.package(OPENCODE) / ".bin/opencode", "run", "-m", "our-sparks/the-model", "hello"],
         cwd=tmp_path,
         env={**os.environ, **folders, **own, "OPENCODE_DISABLE_MODELS_FETCH": "1"},
         stdin=subprocess.DEVNULL,
@@ -81,10 +60,10 @@ def test_opencode_asks_our_server(package: Any, server: Recorder, tmp_path: Path
         assert request.body["messages"][0]["role"] == "system"
 
 
-def test_continue_takes_the_file(package: Any, tmp_path: Path) -> None:
+def test_continue_takes_the_file(tmp_path: Path) -> None:
     """Its schema, and its own check, which complains of limits that leave no room for a prompt."""
     (tmp_path / "config.yaml").write_text(connect(tmp_path, "continue", "spec.yaml"))
-    folder = package(CONTINUE)
+    folder = npm.package(CONTINUE).parent
     script = """
 import { readFileSync } from "node:fs";
 import { parse } from "yaml";

@@ -1,13 +1,8 @@
-"""The committed schema in the real yaml-language-server, from npm: completion, hover and errors in an editor.
-
-Needs Node.js and npm (Debian: apt-get install nodejs npm). The server is installed once, into the user's
-cache folder.
-"""
+"""The committed schema in the real yaml-language-server, from npm: completion, hover, errors in an editor."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +10,9 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-import platformdirs
 import pytest
 
+from tests import npm
 from tests.spec.samples import MINIMAL
 
 SERVER = "yaml-language-server@1.19.2"
@@ -99,20 +94,8 @@ class LanguageServer:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LanguageServer]:
-    for program in ("node", "npm"):
-        assert shutil.which(program), f"{program} is needed: apt-get install nodejs npm"
-    folder = Path(platformdirs.user_cache_dir("sparkop")) / "tests" / SERVER
-    program = folder / "node_modules" / "yaml-language-server" / "bin" / "yaml-language-server"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--omit=dev"]
-        done = subprocess.run(
-            ["npm", "install", *options, "--prefix", str(folder), SERVER],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, f"npm could not install {SERVER}:\n{done.stderr}"
+    installed = npm.package(SERVER, "--ignore-scripts", "--omit=dev")
+    program = installed / "yaml-language-server" / "bin" / "yaml-language-server"
     running = LanguageServer(["node", str(program), "--stdio"])
     yield running
     running.close()
