@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -19,8 +21,13 @@ from tests.node.memguard_docker import Engine, docker
 from tests.node.memguard_world import GIB, MIB, World, line
 
 
+class _Over(BaseException):
+    """Ends the thread, which nothing else does."""
+
+
 class Guarding:
-    """A guard whose threads run; the loop that reads memory is turned by the test."""
+    """A guard whose threads run; the loop that reads memory is turned by the test. A context manager: no
+    thread writes on beside other tests."""
 
     def __init__(self, folder: Path, engine: Engine) -> None:
         self.folder = folder
@@ -30,13 +37,26 @@ class Guarding:
         self.watching = watcher.Watcher(
             "x", self.world.guard, Docker(str(engine.path), timeout=0.5), self.trip, str(folder)
         )
+        self.thread = threading.Thread(target=self._watch, daemon=True)
         self.world.guard.write = self.trip.write
         self.world.guard.tick()
 
     def start(self) -> None:
         self.trip.prepare()
         self.trip.start()
-        self.watching.start()
+        self.thread.start()
+
+    def _watch(self) -> None:
+        with suppress(_Over):
+            self.watching._run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.watching.turn = raising(_Over())  # type: ignore[method-assign]
+        self.thread.join(10)
+        assert not self.thread.is_alive()
 
     def log(self) -> str:
         path = self.folder / "memguard.log"
@@ -82,9 +102,8 @@ ANSWERS = [
 @pytest.mark.usefixtures("quick")
 def test_no_answer_of_docker_makes_the_guard_blind(tmp_path: Path, says: bytes) -> None:
     """The engine ended with a request open; something else sits on its socket."""
-    with docker(tmp_path) as engine:
+    with docker(tmp_path) as engine, Guarding(tmp_path, engine) as guarding:
         engine.says = says
-        guarding = Guarding(tmp_path, engine)
         guarding.start()
         until(lambda: "Docker does not answer" in guarding.log())
         assert guarding.still_kills()
@@ -101,7 +120,7 @@ def test_an_answer_without_a_status_is_an_engine_that_does_not_answer(tmp_path: 
             Docker(str(engine.path)).kill("abc")
 
 
-def raising(error: Exception) -> Callable[..., Any]:
+def raising(error: BaseException) -> Callable[..., Any]:
     def part(*_: Any, **__: Any) -> Any:
         raise error
 
@@ -128,8 +147,7 @@ def test_a_heartbeat_is_written_whatever_proc_is_like(
     real = reading.large_blocks
     monkeypatch.setattr(reading, "large_blocks", lambda: real(str(tmp_path / "proc")))
     monkeypatch.setattr(reading.os, "listdir", raising(OSError(errno.EMFILE, "Too many open files")))
-    with docker(tmp_path) as engine:
-        guarding = Guarding(tmp_path, engine)
+    with docker(tmp_path) as engine, Guarding(tmp_path, engine) as guarding:
         guarding.start()
         until((tmp_path / "memguard.json").exists)
         assert json.loads((tmp_path / "memguard.json").read_text())["large_blocks"] is None
@@ -150,8 +168,7 @@ def test_a_turn_that_raises_is_told_once_and_the_next_one_is_made(
     times: list[str] = []
     mended: list[bool] = []
     monkeypatch.setattr(record, "RETRY_EVERY", 0.0)
-    with docker(tmp_path) as engine:
-        guarding = Guarding(tmp_path, engine)
+    with docker(tmp_path) as engine, Guarding(tmp_path, engine) as guarding:
         real = getattr(guarding.watching, part)
 
         def at_first(*given: Any) -> Any:
@@ -177,8 +194,7 @@ def test_a_turn_that_raises_is_told_once_and_the_next_one_is_made(
 def test_the_thread_of_the_record_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that did not come to the disk, for whatever reason, is no reason for the next not to."""
     monkeypatch.setattr(record, "RETRY_EVERY", 0.05)
-    with docker(tmp_path) as engine:
-        guarding = Guarding(tmp_path, engine)
+    with docker(tmp_path) as engine, Guarding(tmp_path, engine) as guarding:
         guarding.start()
         with monkeypatch.context() as broken:
             broken.setattr(record.os, "fdatasync", raising(RuntimeError("")))
