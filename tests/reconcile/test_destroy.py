@@ -13,7 +13,9 @@ from sparkop.hosts import simulated, simulated_document
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage, SimulatedNode
 from sparkop.reconcile.destroy import Destroyed, destroy, plan_destroy
 from sparkop.reconcile.observe import observe
+from sparkop.resources.base import Context
 from sparkop.resources.events import Phase
+from sparkop.resources.image import resource as image
 from sparkop.resources.labels import BUILD, BUILT_FOR
 from sparkop.resources.made import Made
 from sparkop.resources.weights.files import Checkpoint
@@ -54,6 +56,30 @@ def test_nothing_of_ours_is_left() -> None:
     assert ours_left(cluster) == []
     assert set(result.removed) == {"spark-1", "spark-2"}
     assert all(node.checkpoint for node in cluster.world.nodes.values())
+
+
+@pytest.mark.parametrize("action", ["pull", "copy"])
+def test_an_image_that_came_when_its_command_was_dead_goes_too(
+    action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy runs on without its command, and what it brought stayed on the node, unsaid (a reader)."""
+    real = getattr(image, f"_{action}")
+
+    def killed(context: Context, node: str, *rest: str) -> None:
+        with monkeypatch.context() as cut:
+            cut.setattr(image, "_record", lambda *_: None)
+            real(context, node, *rest)
+        raise SimulatedCrash
+
+    monkeypatch.setattr(image, f"_{action}", killed)
+    cluster = Cluster.make(spec_of(2))
+    with suppress(SimulatedCrash):
+        cluster.apply()
+    came = [name for name, node in cluster.world.nodes.items() if node.images]
+    assert came == {"pull": ["spark-1"], "copy": ["spark-1", "spark-2"]}[action]
+    monkeypatch.undo()
+    destroyed(cluster)
+    assert ours_left(cluster) == []
 
 
 def test_an_image_that_was_there_before_stays() -> None:

@@ -62,6 +62,7 @@ class EngineImage:
         return Difference(tuple(_operations(desired, reference, found)), unknown=tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
+        _foresee(context, operation.node, image_reference(context.desired.spec))
         if operation.action is Action.BUILD:
             tag = image_build.perform(operation, context, partial(_bring, context, operation.node))
             _record(context, operation.node, tag)
@@ -93,6 +94,7 @@ def _operations(desired: Desired, reference: str, found: Mapping[str, Image | No
 
 def _bring(context: Context, node: str, reference: str) -> None:
     """The base of a build: from a node that has it, else from the registry, which alone knows a tag."""
+    _foresee(context, node, reference)
     pinned = "@" in reference
     source = image_travel.giver_of(context, node, reference, lambda _: True) if pinned else None
     if source is None:
@@ -133,6 +135,13 @@ def _pull(context: Context, node: str, reference: str) -> None:
             raise
         raise _refused(node, reference, error.message) from error  # the engine refuses before it begins
     _record(context, node, reference)
+
+
+def _foresee(context: Context, node: str, reference: str) -> None:
+    """Record it before it comes: a transfer goes on when its command is killed, and then nobody would know
+    whose the image is. One that already has the name is the user's until ours has replaced it."""
+    if image_travel.look(context, node, reference) is None:
+        _record(context, node, reference)
 
 
 def _record(context: Context, node: str, reference: str) -> None:
