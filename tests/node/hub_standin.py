@@ -45,6 +45,8 @@ class Faults:
     flip: int = 0
     """So many answers have one byte changed."""
     flip_always: bool = False
+    other_range: bool = False
+    """Answers name a range that was not asked for."""
     linked_etag: str | None = None
     expire_after: int | None = None
     """A signed address holds for so many requests."""
@@ -234,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
         if match and not faults.ignore_range:
             start, end = int(match[1]), min(int(match[2]) + 1, len(data))
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+            shown = start + hub.faults.other_range
+            self.send_header("Content-Range", f"bytes {shown}-{end - 1}/{len(data)}")
         else:
             self.send_response(200)
         self.send_header("ETag", etag)

@@ -110,11 +110,15 @@ REFUSED: dict[str, tuple[Callable[[Hub], None], str, str]] = {
     "403": (lambda hub: hub.faults.statuses.extend([(403, None)] * 99), "refused", "HF_TOKEN"),
     "404": (lambda hub: hub.faults.statuses.extend([(404, None)] * 99), "missing", ""),
     "another file by its ETag": (lambda hub: setattr(hub.faults, "linked_etag", "f" * 64), "content", ""),
-    "always wrong bytes": (lambda hub: setattr(hub.faults, "flip_always", True), "content", "another source"),
+    "always wrong bytes": (
+        lambda hub: setattr(hub.faults, "flip_always", True),
+        "content",
+        "weights.endpoint",
+    ),
     "always 500": (
         lambda hub: hub.faults.statuses.extend([(500, "0")] * 100000),
         "network",
-        "start it again",
+        "run the same command again",
     ),
 }
 
@@ -142,6 +146,22 @@ def test_a_store_that_refuses_every_new_address_is_not_hammered(node: Node, hub:
     assert "proxy" in error["remedy"]
     assert len(hub.log) < 200
     assert status["notes"] == [f"{hub.store}/model.bin answered {code}; asked again for 3 s"]
+
+
+@pytest.mark.parametrize("code", [503, 429, 206])
+def test_what_is_asked_for_in_vain_is_told_while_it_stands_still(
+    node: Node, hub: Hub, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of an hour without a byte showed no reason until its end (a reader)."""
+    monkeypatch.setattr(fetch, "TOLD_AFTER", 0.3)
+    if code == 206:
+        hub.faults.other_range = True
+    else:
+        hub.faults.statuses = [(code, "0")] * 10**6
+    (note,) = node.run(node.job(hub.job_files("config.json"), hub, patience=2))["notes"]
+    told = "answered with another range" if code == 206 else f"answered {code}"
+    assert told in note
+    assert note.endswith("asked again for 2 s")
 
 
 def test_an_expired_address_is_renewed_at_once(node: Node, hub: Hub) -> None:
@@ -316,7 +336,8 @@ def test_a_disk_that_fills_up_on_the_way_stops_cleanly_and_is_carried_on(
     job = node.job(hub.job_files("model.bin"), hub, streams=2)
     status = node.run(job)
     assert status["error"]["kind"] == "space"
-    assert "free space and start it again" in status["error"]["remedy"]
+    assert str(node.weights) in status["error"]["message"]
+    assert "free space and run the same command again" in status["error"]["remedy"]
     assert not (node.weights / "model.bin").exists()
     monkeypatch.undo()
     before = hub.sent

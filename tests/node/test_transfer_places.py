@@ -338,11 +338,16 @@ def test_only_the_file_whose_bytes_came_wrong_is_accused(node: Node, hub: Hub) -
     assert (error["kind"], error["message"]) == ("content", "wrong bytes came twice for config.json")
 
 
+@pytest.mark.parametrize("why", ["the hub has none", "a file lies in place of the folder"])
 def test_a_peer_gives_up_when_its_source_has_given_up(
-    node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     monkeypatch.setattr(fetch, "SOURCE_GRACE", 1.0)
-    hub.faults.statuses = [(404, None)] * 99
+    if why == "the hub has none":
+        hub.faults.statuses = [(404, None)] * 99
+    else:
+        node.folder.mkdir()
+        node.weights.write_bytes(b"")
     job = node.job(hub.job_files("L05.part.safetensors"), hub)
     node.run(job)
     peer = Peer(node, job)

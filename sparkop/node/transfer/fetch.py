@@ -45,7 +45,12 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 LONGEST_PAUSE = 300.0
 WRONG = "the source sends other bytes than were published"
 WRONG_WHOLE = "put together from its parts, it is not what the repository's list of hashes says"
-ANOTHER = "try another source"
+ANOTHER = (
+    "a proxy or a disk on the way changes them: mend it, or take them from elsewhere (weights.endpoint, "
+    "weights.downloadOn), then run the same command again"
+)
+TOLD_AFTER = 10.0
+"""Seconds without a byte after which is told what the source answers."""
 LACKING = "; when it stays so, a part is missing in the repository or its list is wrong: tell its owner"
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
@@ -160,7 +165,7 @@ class Fetch:
         except TransferError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(as_transfer_error(error))
+            self._fail(as_transfer_error(error, self._job.directory))
         except BaseException as error:
             self._fail(TransferError("job", "fault in the transfer program: %r" % error))
             raise
@@ -236,7 +241,7 @@ class Fetch:
                     expired = isinstance(again, ExpiredError)
                     if not renewing:  # else the next request asks for a new address, at once
                         self._check_patience(again)
-                        if isinstance(again, (ExpiredError, WrongSizeError)):  # it may well stay so
+                        if self._may_stay_so(again):
                             self._status.note("%s; asked again for %d s" % (again, self._job.patience))
                         pause = PAUSES[min(failures, len(PAUSES) - 1)]
                         self._stop.wait(min(pause if again.after is None else again.after, LONGEST_PAUSE))
@@ -246,6 +251,13 @@ class Fetch:
                 client = Client(self._sources[turn % len(self._sources)].command)
         finally:
             client.close()
+
+    def _may_stay_so(self, again: RetryError) -> bool:
+        """What is told while it is asked again: standing still for a quarter of an hour needs a reason."""
+        if isinstance(again, (ExpiredError, WrongSizeError)):
+            return True
+        still = time.monotonic() - self._alive_at > TOLD_AFTER
+        return still and not isinstance(again, SourceEndedError)
 
     def _check_patience(self, again: RetryError) -> None:
         """Raise TransferError when there is no hope any more."""
@@ -265,13 +277,13 @@ class Fetch:
                 raise TransferError(
                     "network", "the hub's store refuses each new address that the hub gives: %s" % again,
                     "see whether a proxy or a firewall on the node's way there answers in its place, then "
-                    "start it again: what is here is kept",
+                    "run the same command again: what is here is kept",
                 )  # fmt: skip
             if isinstance(again, WrongSizeError):
                 raise TransferError("content", str(again))
             raise TransferError(
                 "network", "no byte came for %d s; last: %s" % (silent, again),
-                "check the network and the source, then start it again: what is here is kept",
+                "check the network and the source, then run the same command again: what is here is kept",
             )  # fmt: skip
 
     def _fetch(self, number: int, which: int, client: Client, work: _Work, desk: _Desk) -> None:

@@ -51,12 +51,13 @@ def size_text(count: float) -> str:
     return "%.1f TiB" % count
 
 
-def as_transfer_error(error: OSError) -> TransferError:
-    """A failure of the node's own disk, in the user's words."""
+def as_transfer_error(error: OSError, folder: str = "") -> TransferError:
+    """A failure of the node's own disk, in the user's words. ``folder``: where it was, if the error has no
+    name (a write has none)."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TransferError(
-            "space", "the disk is full (%s)" % (error.filename or "while writing"),
-            "free space and start it again: everything that is here is kept and used",
+            "space", "the disk is full (%s)" % (error.filename or folder or "while writing"),
+            "free space and run the same command again: everything that is here is kept and used",
         )  # fmt: skip
     if error.errno == errno.EROFS:
         return read_only(str(error.filename or "the disk"))

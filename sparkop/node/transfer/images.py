@@ -138,7 +138,7 @@ class ImageRun:
             raise TransferError(
                 "content",
                 "what came is not the image %s" % self._id[:19],
-                "start it again, or pull the image",
+                "run the same command again, or pull the image",
             )
         name, _, tag = self._job.tag.rpartition(":")
         ask("POST", "/images/%s/tag?%s" % (self._id, urllib.parse.urlencode({"repo": name, "tag": tag})))
@@ -168,7 +168,7 @@ class ImageRun:
                 if silent > self._job.patience:
                     raise TransferError(
                         "network", "no byte came for %d s; last: %s" % (silent, again),
-                        "check the network and the node that it comes from, then start it again",
+                        "check the network and the node that it comes from, then run the same command again",
                     ) from None  # fmt: skip
             if self._stop.wait(PAUSES[min(failures, len(PAUSES) - 1)]):
                 raise StoppedError
@@ -182,7 +182,7 @@ class ImageRun:
             if response.status != 200:
                 text = "the node that it comes from answered %d" % response.status
                 if response.status in (401, 404):
-                    raise TransferError("missing", text, "start it again, or pull the image")
+                    raise TransferError("missing", text, "run the same command again, or pull the image")
                 raise RetryError(text)
             _be_patient(client.socket(url))
             self._load(response)
@@ -273,4 +273,4 @@ def _refused(text: str) -> TransferError:
         return TransferError("space", "the disk of the Docker engine is full: %s" % text,
                              "docker system df; docker image prune")  # fmt: skip
     return TransferError("content", "the Docker engine does not take the image: %s" % text,
-                         "start it again, or pull the image")  # fmt: skip
+                         "run the same command again, or pull the image")  # fmt: skip

@@ -117,7 +117,7 @@ class Shelf:
         staging = self._place.staging(file)
         try:
             handle = os.open(staging.partial, os.O_RDONLY)
-        except FileNotFoundError:
+        except OSError:  # not there, or a file where its folder belongs: how its transfer ends will tell
             return None, start
         durable = staging.durable(os.fstat(handle).st_ino)
         reached = _reach(staging.blocks, durable, start, end)

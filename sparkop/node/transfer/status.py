@@ -54,6 +54,7 @@ class Status:
             "source": str(job.sources[0].get("kind")) if job.sources else "",
             "from": str(job.sources[0].get("node") or "") if job.sources else "",
         }  # fmt: skip
+        self._folder = job.directory
         self._files_total = len(job.files)
         self._bytes_total = sum(file.size for file in job.files)
         self._done: Dict[str, int] = {}
@@ -77,7 +78,7 @@ class Status:
             self.end("failed", error)
             return False
         except OSError as error:
-            self.end("failed", as_transfer_error(error))
+            self.end("failed", as_transfer_error(error, self._folder))
             return False
         except BaseException as error:
             self.end("failed", TransferError("job", "fault in the transfer program: %r" % error))
