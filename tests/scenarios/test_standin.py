@@ -131,18 +131,19 @@ def test_usage_and_invalid_specs_have_their_own_exit_codes(user: User) -> None:
 
 def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
     """S1, then S2, then back to S1; then everything that sparkop made is gone (issue 4.7, 4.8)."""
+    own = (STANDIN, "--set", "weights.path=~/models/alone")  # a file that another cluster uses too stays
     assert user.sparkop("rollback", STANDIN, check=6).err.count("no other spec")
-    user.sparkop("apply", STANDIN, check=0)
-    user.sparkop("apply", STANDIN, "--set", "api.port=8001", check=0)
+    user.sparkop("apply", *own, check=0)
+    user.sparkop("apply", *own, "--set", "api.port=8001", check=0)
     user.sparkop("rollback", check=0)
-    user.sparkop("diff", STANDIN, check=0)
+    user.sparkop("diff", *own, check=0)
 
     assert "free" in user.sparkop("lease", "show", STANDIN, check=0).out
-    assert user.sparkop("destroy", STANDIN, "--weights", "wrong-name").code == 64
-    user.sparkop("destroy", STANDIN, "--weights", "standin", check=0)
+    assert user.sparkop("destroy", *own, "--weights", "wrong-name").code == 64
+    user.sparkop("destroy", *own, "--weights", "standin", check=0)
     for host in ("spark-1", "spark-2"):
         ours = "docker ps -aq --filter label=sparkop.cluster=standin"
-        look = f"{ours}; ls -d .sparkop/standin models/tiny-chat/*.safetensors"
+        look = f"{ours}; ls -d .sparkop/standin models/alone"
         left = user.sparkop("lab", "run", "--", "ssh", host, look)
         assert left.out == "", f"{host} still has {left.out}"
         keys = user.sparkop("lab", "run", "--", "ssh", host, "cat .ssh/authorized_keys").out
