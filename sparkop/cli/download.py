@@ -42,7 +42,8 @@ def command(
 
     The work runs on the nodes: Ctrl-C and a lost connection leave it going, and the same command finds it
     again.
-    Exit codes: 0 complete, 4 a node could not be read, 5 another sparkop writes, 6 failed or blocked.
+    Exit codes: 0 complete, 3 the hub or another node gave no bytes for too long, 4 a node could not be read,
+    5 another sparkop writes, 6 failed or blocked.
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
