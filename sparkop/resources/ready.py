@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -99,6 +99,8 @@ class _Waiting:
         self.garbage = 0
         self.silent: list[UnreachableError] = []
         """Of nodes that gave no answer at the last look."""
+        self.boots: dict[str, str] = {}
+        """Node -> its boot when it was first seen."""
 
     def look(self) -> list[_Seen]:
         """The ranks' containers on the nodes that answer. Raises BlockedError when one does not run,
@@ -107,11 +109,24 @@ class _Waiting:
         if not self.silent:
             self.heard = self.context.clock.monotonic()
         dead = [s for s in seen if s.container is None or not s.container.running]
+        rebooted = self._rebooted(seen)
         if dead:
-            raise death(self.context, dead)
+            raise rebooted or death(self.context, dead)
         if self.silent and self.context.clock.monotonic() - self.heard > SILENCE:
             raise self.silent[0]
         return seen
+
+    def _rebooted(self, seen: Sequence[_Seen]) -> BlockedError | None:
+        """What Docker finds dead after a boot died of the boot, whatever its last lines say."""
+        for node, machine in ((s.rank.node, s.document.machine) for s in seen):
+            if machine and self.boots.setdefault(node, machine.boot_id) != machine.boot_id:
+                return BlockedError(
+                    f"{node} has booted anew while the ranks loaded",
+                    node=node,
+                    cause="a reboot or a power cut ended what ran there",
+                    remedy="sparkop apply starts the group again",
+                )
+        return None
 
     def pause(self, ended: threading.Event) -> None:
         """Until the next look; shorter when a log stream ends: its rank may have ended."""

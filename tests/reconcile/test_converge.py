@@ -459,3 +459,18 @@ def test_a_rank_that_dies_while_another_node_is_silent_is_told() -> None:
 
     with pytest.raises(BlockedError, match="rank 0"):
         cluster.apply(emit=emit)
+
+
+def test_a_node_that_loses_power_while_the_ranks_load_is_told_as_that() -> None:
+    """Its rank "exited (255)", and the last line of its log was taken for the cause (a reader)."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+
+    def emit(event: Event) -> None:
+        if "not ready" in event.text:
+            cluster.node("spark-2").reboot()
+
+    with pytest.raises(BlockedError, match="spark-2 has booted anew") as caught:
+        cluster.apply(emit=emit)
+    assert "power cut" in (caught.value.cause or "")
+    assert caught.value.remedy == "sparkop apply starts the group again"
