@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 from sparkop.engines.paths import state_directory
@@ -225,15 +226,17 @@ def hold(
     """
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
     seen = {name: lease_in(name, documents[name]) for name in directories}
-    token = 1 + max((lease.token for lease in seen.values() if lease is not None), default=0)
-    fences = {name: Fence(spec.name, holder, token, directory) for name, directory in directories.items()}
+    before = max((lease.token for lease in seen.values() if lease is not None), default=0)
+    fences = {n: Fence(spec.name, holder, before + 1, directory) for n, directory in directories.items()}
     held = Held(hosts, {})
     info = {"who": _who(), "command": command, "pid": os.getpid()}
     taken: dict[str, Fence] = {}
     held.fences = taken
     try:
-        expected = _free(spec, hosts, fences, seen, clock, emit, info, stop or threading.Event(), spare=spare)
-        for name, fence in fences.items():
+        expected, last = _free(
+            spec, hosts, fences, seen, clock, emit, info, stop or threading.Event(), spare=spare
+        )
+        for name, fence in ((n, replace(f, token=1 + max(before, last))) for n, f in fences.items()):
             try:
                 hosts[name].act("lease.acquire", {"expected": expected[name], "info": info}, fence)
                 taken[name] = fence
@@ -263,18 +266,24 @@ def _free(
     stop: threading.Event,
     *,
     spare: bool,
-) -> dict[str, dict[str, Json] | None]:
-    """Return when the lease can be taken on every node, all watched at once: what to name as expected there.
+) -> tuple[dict[str, dict[str, Json] | None], int]:
+    """Return when the lease can be taken on every node, all watched at once: what to name as expected there,
+    and the highest token that was seen meanwhile.
 
-    Raises LeaseHeldError, and WaitInterruptedError when ``stop`` is set.
+    Who has taken it in between is asked as well. Raises LeaseHeldError, and WaitInterruptedError when
+    ``stop`` is set.
     """
+
+    def ask(name: str) -> None:
+        with suppress(*((BlockedError,) if spare else ())):
+            # where the state can't be written its holder can't write either, and expires
+            hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
+
+    token = 0
     expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
     watched = {name: lease for name, lease in seen.items() if lease is not None and not lease.released}
     for name, lease in watched.items():
-        with suppress(
-            *((BlockedError,) if spare else ())
-        ):  # its holder can't write there either, and expires
-            hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
+        ask(name)
         text = f"the lease is held by {lease.told}; watching its heartbeat"
         emit(Event(Phase.NOTE, node=name, text=text))
     began = clock.monotonic()
@@ -287,18 +296,21 @@ def _free(
         for name, last in list(watched.items()):
             now = clock.monotonic()
             current = lease_in(name, _look(spec, hosts[name], fences[name]))
+            token = max(token, current.token if current is not None else 0)
             if current is None or current.released:
                 del watched[name]
             elif current.expected != last.expected:
                 watched[name], stood[name] = current, now
                 if current.info.get("command") != YIELDS or now - began > YIELD_DEADLINE:
                     raise _held(name, current)
+                if current.token != last.token:
+                    ask(name)
             elif now - stood[name] >= EXPIRY:
                 text = f"{current.told} has not moved for {EXPIRY:.0f} s"
                 emit(Event(Phase.NOTE, node=name, text=text))
                 expected[name] = current.expected
                 del watched[name]
-    return expected
+    return expected, token
 
 
 def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:

@@ -184,6 +184,23 @@ def test_a_watch_is_asked_and_yields() -> None:
         assert {s.holder for s in states(cluster)} == {"ada"}
 
 
+def test_a_lease_that_changes_hands_while_it_is_waited_for_is_asked_for_again() -> None:
+    """A watch gave it back and had it anew before the contender looked; nobody asked it a second time."""
+    cluster = Cluster.make()
+    holders = [silent_holder(cluster, "watch", command="watch")]
+
+    def beat() -> None:
+        holders[-1].renew()
+        if holders[-1].wanted.is_set():
+            Held.release(holders[-1])
+            if len(holders) == 1:
+                holders.append(silent_holder(cluster, "another", command="watch"))
+
+    with holding(cluster, "ada", clock=OnSleep(beat)):
+        assert len(holders) == 2
+        assert {(s.holder, s.token) for s in states(cluster)} == {("ada", 3)}
+
+
 def test_a_contender_that_gets_one_node_gives_it_back() -> None:
     """Two that start at once must not hold half of the cluster each."""
     cluster = Cluster.make()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError, UnreachableError, WaitInterruptedError
+from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
@@ -372,7 +372,12 @@ def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tick.trouble is None
     assert cluster.clock.now - began < 300, "it did not wait for the whole deadline"
     assert node.document_of(path)["released"]
+    assert not watching.watch.tick().acted
+    assert node.document_of(path)["released"], "it had been taken anew before the asker looked"
+    with pytest.raises(LeaseHeldError):
+        once(watching.watch)
     cluster.manner = "serve"
+    watching.minutes(1)
     watching.ticks(5)
     assert cluster.started == GROUP
     assert cluster.plan().converged

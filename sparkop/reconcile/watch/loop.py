@@ -21,7 +21,7 @@ from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import WATCH, entries_in
-from sparkop.reconcile.lease import SIGN_EVERY, hold, lease_in, new_holder, tell_watching
+from sparkop.reconcile.lease import SIGN_EVERY, Held, hold, lease_in, new_holder, tell_watching
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan
@@ -46,6 +46,9 @@ from sparkop.spec.models import ClusterSpec
 
 OTHER_STILL = 10.0
 """Seconds for which another writer's lease must stand still before it is contended for."""
+YIELDS_FOR = 10.0
+"""Seconds for which a watch that was asked for the lease leaves it alone: who asked looks once a second, over
+the network."""
 JITTER = 0.1
 SETTLE = 0.5
 """Seconds between a wake and the look: events of one fault come together. They double, up to a period, while
@@ -104,6 +107,7 @@ class Watch:
         self._signed_at: float | None = None
         self.backoff = Backoff(first=(1 - JITTER) * self.rhythm.period)
         self.wake = threading.Event()
+        self._yields_until = 0.0
         self._settle = SETTLE
         self._changed: Callable[[], bool] = lambda: False
 
@@ -175,7 +179,7 @@ class Watch:
         self._boots = {**self._boots, **boots} if plan.converged else {**boots, **self._boots}
         if not plan.operations and not due:
             return Tick(reading, plan)
-        if self.steps_aside and self.other_writes(reading):
+        if self.yields or (self.steps_aside and self.other_writes(reading)):
             return Tick(reading, replace(plan, operations=()))
         try:
             booted = boots_due(self._boots, boots, self.clock.time()) if plan.operations else []
@@ -214,21 +218,28 @@ class Watch:
             emit=self.teller.listen,
             stop=self.stop,
         ) as held:
-            if plan.operations:
-                reading = self.look()
-                plan = self.plan_of(reading)
-            stop = AnyOf(self.stop, held.wanted, asked=self._changed)
-            context = context_of(reading, held, emit=self.teller.listen, stop=stop, clock=self.clock)
-            self.write(context, due)
-            if not plan.operations:
-                return Tick(reading, plan)
-            refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
-            part = plan.preparation if plan.preparation.operations else plan
-            self.say("acting", operations=len(part.operations), why=why_of(part))
-            self.keep_plan(context, part)
-            outcome = carry_out_in(context, part, held, self.resources)
-            self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
-            return self.outcome(context, Tick(reading, plan, acted=True), outcome)
+            try:
+                return self._act(held, reading, plan, due)
+            finally:
+                if held.wanted.is_set():
+                    self._yields_until = self.clock.monotonic() + YIELDS_FOR
+
+    def _act(self, held: Held, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
+        if plan.operations:
+            reading = self.look()
+            plan = self.plan_of(reading)
+        stop = AnyOf(self.stop, held.wanted, asked=self._changed)
+        context = context_of(reading, held, emit=self.teller.listen, stop=stop, clock=self.clock)
+        self.write(context, due)
+        if not plan.operations:
+            return Tick(reading, plan)
+        refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
+        part = plan.preparation if plan.preparation.operations else plan
+        self.say("acting", operations=len(part.operations), why=why_of(part))
+        self.keep_plan(context, part)
+        outcome = carry_out_in(context, part, held, self.resources)
+        self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
+        return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
     def keep_plan(self, context: Context, plan: Plan) -> None:
         """Beside the evidence of the group that is replaced: what was planned, and how it did before."""
@@ -312,6 +323,11 @@ class Watch:
 
     # Others
 
+    @property
+    def yields(self) -> bool:
+        """Somebody has asked for the lease, and gets the time to take it."""
+        return self.clock.monotonic() < self._yields_until
+
     def other_writes(self, reading: Reading) -> bool:
         """Another writer holds the lease and lives, as far as is known: stand aside for this tick."""
         leases = [lease_in(name, document) for name, document in reading.observed.documents.items()]
@@ -340,6 +356,11 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
         tick = watch.tick()
         if tick.trouble is not None:
             raise tick.trouble
+        if watch.yields:
+            raise LeaseHeldError(
+                "another sparkop has asked for the lease, and has got it",
+                remedy="run it again after that one",
+            )
         acted += tick.acted
         undecided = watch.eye.undecided and watch.clock.monotonic() < until
         if tick.acted or undecided:
