@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkop.errors import SparkopError
+from sparkop.errors import SparkopError, UnreachableError
 from sparkop.resources.events import Event
 from sparkop.views.console import print_line, talk
 
@@ -25,9 +25,16 @@ def error_lines(error: SparkopError) -> list[Text]:
         lines.extend(Text(f"  {line}", style="dim") for line in error.detail.splitlines())
     if error.cause:
         lines.append(Text.assemble(("  likely cause: ", "yellow"), error.cause))
-    if error.remedy:
-        lines.append(Text.assemble(("  do: ", "green"), error.remedy))
+    if remedy := _remedy(error):
+        lines.append(Text.assemble(("  do: ", "green"), remedy))
     return lines
+
+
+def _remedy(error: SparkopError) -> str | None:
+    """What to do; of a node that was lost in the middle of whatever went on, the same everywhere."""
+    if error.remedy is None and isinstance(error, UnreachableError):
+        return "see whether the node is up (sparkop status tells which answer), then the same command again"
+    return error.remedy
 
 
 def show_error(error: SparkopError) -> None:
@@ -39,7 +46,7 @@ def show_error(error: SparkopError) -> None:
 def print_error(error: SparkopError) -> None:
     """The failure as data, on one line: who asks for JSON gets JSON, also from commands that print a line an
     event."""
-    told = {"message": str(error.message), "node": error.node, "cause": error.cause, "remedy": error.remedy}
+    told = {"message": str(error.message), "node": error.node, "cause": error.cause, "remedy": _remedy(error)}
     print_line({"error": {**told, "detail": error.detail, "exit": int(error.exit_code)}})
 
 

@@ -66,7 +66,7 @@ def outcome_line(event: Event) -> Line | None:
         case Phase.DONE if event.operation:
             return ("✓ ", "green"), f"{title(event.operation)}  ", (_took(event), "dim")
         case Phase.FAILED if event.operation:
-            return ("✗ ", "bold red"), title(event.operation), f": {event.text}"
+            return ("✗ ", "bold red"), title(event.operation), f": {_whose(event)}{event.text}"
         case Phase.SKIPPED if event.operation:
             return ("- ", "yellow"), f"not started: {title(event.operation)}"
         case Phase.OBSERVED | Phase.PLANNED | Phase.NOTE:
@@ -75,6 +75,12 @@ def outcome_line(event: Event) -> Line | None:
             return ((f"  {event.node} | {event.text}", "dim"),)
         case _:
             return None
+
+
+def _whose(event: Event) -> str:
+    """The node that failed, where it is not the one that the operation is for: a copy's source."""
+    node = event.error.node if event.error is not None else None
+    return f"{node}: " if node and node != event.node else ""
 
 
 def without_style(line: Line) -> str:

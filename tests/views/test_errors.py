@@ -1,0 +1,31 @@
+"""What is told of a failure: where it was, and what to do."""
+
+from __future__ import annotations
+
+from sparkop.errors import SparkopError, UnreachableError
+from sparkop.resources.events import Event, Phase
+from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.views.errors import error_lines
+from sparkop.views.progress import outcome_line, without_style
+
+
+def test_a_node_that_is_lost_anywhere_has_a_next_command() -> None:
+    """Where nobody knows better, it is the same: the line was missing in the middle of a lease (a reader)."""
+    lost = UnreachableError("The connection to the node broke.", node="spark-4", cause="reset by peer")
+    assert error_lines(lost)[-1].plain.startswith("  do: see whether the node is up (sparkop status")
+    known = UnreachableError("The host key is not known.", node="spark-4", remedy="accept it")
+    assert error_lines(known)[-1].plain == "  do: accept it"
+    assert not any("do:" in line.plain for line in error_lines(SparkopError("unexpected")))
+
+
+def test_a_copy_that_its_source_has_broken_off_names_the_source() -> None:
+    """It was told as the fault of each node behind it, all of which were up (a reader)."""
+    copy = Operation(Action.COPY, "spark-3", "weights", Cause("weights", "absent", "verified"))
+
+    def line(error: SparkopError) -> str:
+        told = outcome_line(Event(Phase.FAILED, copy, "spark-3", str(error), error=error))
+        assert told is not None
+        return without_style(told)
+
+    assert "spark-3: spark-2: it broke" in line(UnreachableError("it broke", node="spark-2"))
+    assert line(UnreachableError("it broke", node="spark-3")).endswith("spark-3: it broke")
