@@ -153,7 +153,7 @@ class TestLinks:
             for card in ("enp1s0f0np0", "enP2p1s0f0np0"):
                 assert host.exec(["cat", CARRIER.format(card)]).stdout == "0\n"
             until(lambda: "rocep1s0f0/1 state DOWN" in host.exec(["rdma", "link"]).stdout)
-            assert host.exec(["cat", "/sys/class/net/enp1s0f0np0/speed"]).stdout.strip() == "-1"
+            until(lambda: host.exec(["cat", "/sys/class/net/enp1s0f0np0/speed"]).stdout.strip() == "-1")
             run_inside(lab, ["ssh", "spark-1", "true"])
             assert host.exec(["ping", "-c", "1", "-W", "1", "10.78.0.12"], check=False).returncode != 0
         finally:

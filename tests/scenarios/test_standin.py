@@ -143,7 +143,7 @@ def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
     user.sparkop("destroy", *own, "--weights", "standin", check=0)
     for host in ("spark-1", "spark-2"):
         ours = "docker ps -aq --filter label=sparkop.cluster=standin"
-        look = f"{ours}; ls -d .sparkop/standin models/alone"
+        look = f"{ours}; ls -d .sparkop/standin models/alone/*"
         left = user.sparkop("lab", "run", "--", "ssh", host, look)
         assert left.out == "", f"{host} still has {left.out}"
         keys = user.sparkop("lab", "run", "--", "ssh", host, "cat .ssh/authorized_keys").out
