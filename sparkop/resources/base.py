@@ -90,14 +90,16 @@ class Context:
         return self.hosts[node]
 
     def fence(self, node: str) -> Fence:
-        """The proof to write to the node. Raises BlockedError where the lease was not taken: a full disk."""
+        """The proof to write to the node. Raises BlockedError where the lease was not taken: a full disk,
+        or it did not answer then."""
         fence = self.fences.get(node)
         if fence is None:
             raise BlockedError(
                 "nothing may be written here, and another node needs it",
                 node=node,
-                cause="its disk is full, or its state folder is another cluster's or can't be used",
-                remedy="sparkop diff says what is wrong with it",
+                cause="it did not answer when the lease was taken, its disk is full, or its state folder is "
+                "another cluster's or can't be used",
+                remedy="run the same command again; sparkop diff says what is wrong with it",
             )
         return fence
 

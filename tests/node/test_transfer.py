@@ -164,6 +164,17 @@ def test_what_is_asked_for_in_vain_is_told_while_it_stands_still(
     assert note.endswith("asked again for 2 s")
 
 
+def test_a_stream_that_was_sent_away_holds_up_no_end_and_is_told(node: Node, hub: Hub) -> None:
+    """The others fetched all; the job ended when one stream's Retry-After was over (a reader)."""
+    hub.faults.statuses = [(429, "60")]
+    began = time.monotonic()
+    status = node.run(node.job(hub.job_files(), hub, streams=4))
+    assert status["phase"] == "done"
+    assert time.monotonic() - began < 30
+    (note,) = status["notes"]
+    assert "answered 429" in note
+
+
 def test_an_expired_address_is_renewed_at_once(node: Node, hub: Hub) -> None:
     """And the next one too, when bytes have come in between."""
     hub.faults.expire_after = 1

@@ -50,7 +50,7 @@ ANOTHER = (
     "weights.downloadOn), then run the same command again"
 )
 TOLD_AFTER = 10.0
-"""Seconds without a byte after which is told what the source answers."""
+"""Seconds without a byte, gone by or asked for by the source, after which is told what it answers."""
 LACKING = "; when it stays so, a part is missing in the repository or its list is wrong: tell its owner"
 SOURCE_GRACE = 10.0
 """Seconds for which a source may say that its transfer has ended: a new one may be about to start there."""
@@ -244,7 +244,7 @@ class Fetch:
                         if self._may_stay_so(again):
                             self._status.note("%s; asked again for %d s" % (again, self._job.patience))
                         pause = PAUSES[min(failures, len(PAUSES) - 1)]
-                        self._stop.wait(min(pause if again.after is None else again.after, LONGEST_PAUSE))
+                        self._pause(min(pause if again.after is None else again.after, LONGEST_PAUSE))
                 failures += 1
                 turn += 1
                 client.close()
@@ -252,11 +252,21 @@ class Fetch:
         finally:
             client.close()
 
+    def _pause(self, seconds: float) -> None:
+        """Before the next try; over at once when the others have fetched all."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while (self._queue or self._active) and not self._stop.is_set():
+                left = until - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(min(0.5, left))
+
     def _may_stay_so(self, again: RetryError) -> bool:
         """What is told while it is asked again: standing still for a quarter of an hour needs a reason."""
         if isinstance(again, (ExpiredError, WrongSizeError)):
             return True
-        still = time.monotonic() - self._alive_at > TOLD_AFTER
+        still = max(time.monotonic() - self._alive_at, again.after or 0.0) > TOLD_AFTER
         return still and not isinstance(again, SourceEndedError)
 
     def _check_patience(self, again: RetryError) -> None:
