@@ -121,7 +121,7 @@ class _Waiting:
         for node, machine in ((s.rank.node, s.document.machine) for s in seen):
             if machine and self.boots.setdefault(node, machine.boot_id) != machine.boot_id:
                 return BlockedError(
-                    f"{node} has booted anew while the ranks loaded",
+                    "it has booted anew while the ranks loaded",
                     node=node,
                     cause="a reboot or a power cut ended what ran there",
                     remedy="sparkop apply starts the group again",

@@ -470,7 +470,8 @@ def test_a_node_that_loses_power_while_the_ranks_load_is_told_as_that() -> None:
         if "not ready" in event.text:
             cluster.node("spark-2").reboot()
 
-    with pytest.raises(BlockedError, match="spark-2 has booted anew") as caught:
+    with pytest.raises(BlockedError, match="it has booted anew") as caught:
         cluster.apply(emit=emit)
+    assert caught.value.node == "spark-2"
     assert "power cut" in (caught.value.cause or "")
     assert caught.value.remedy == "sparkop apply starts the group again"
