@@ -26,9 +26,9 @@ from sparkop.resources import trip
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Blocker, Operation, Unknown, with_remedy
+from sparkop.resources.registry import RESOURCES
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
 

@@ -26,9 +26,9 @@ from sparkop.records import dataclass
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made
 from sparkop.resources.operations import Action, Cause, Cost, Operation
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
 from sparkop.resources.state import HISTORY, history_damaged, owner_of
 from sparkop.resources.weights.resource import KIND as WEIGHTS_KIND

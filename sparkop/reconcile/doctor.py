@@ -24,7 +24,7 @@ from sparkop.resources.checks import CHECKS
 from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, findings, unknown
 from sparkop.resources.checks.ways import SMALL, ping_name
 from sparkop.resources.desired import Desired, desire
-from sparkop.resources.image.registry import RESOURCES
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec

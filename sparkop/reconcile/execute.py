@@ -15,8 +15,8 @@ from sparkop.reconcile.reconcile import kind_of
 from sparkop.records import dataclass
 from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Listener, Phase
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.operations import Operation
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import MOST, Later
 
 LOOK_EVERY = 0.2

@@ -13,7 +13,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
-from sparkop.resources.image.registry import RESOURCES
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 

@@ -14,10 +14,10 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.records import dataclass
 from sparkop.resources import silent_docker
-from sparkop.resources.image.registry import GROUP_RESOURCES
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
 from sparkop.resources.rank_logs import log_file
+from sparkop.resources.registry import GROUP_RESOURCES
 from sparkop.serving.token_zero import harmless
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec

@@ -22,10 +22,10 @@ from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import examine
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown, with_remedy
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec

@@ -9,9 +9,9 @@ from sparkop.hosts.obstacle import obstacle
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.resources.base import Difference, Resource
 from sparkop.resources.desired import Desired
-from sparkop.resources.image.registry import RESOURCES, STANDS_ON
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker, Cause, Operation, Unknown
+from sparkop.resources.registry import RESOURCES, STANDS_ON
 
 
 def reconcile(

@@ -13,7 +13,7 @@ from sparkop.hosts.document import Document
 from sparkop.reconcile.observe import observe
 from sparkop.resources.base import Resource
 from sparkop.resources.desired import Desired, desire
-from sparkop.resources.image.registry import RESOURCES
+from sparkop.resources.registry import RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 

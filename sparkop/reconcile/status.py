@@ -22,10 +22,10 @@ from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, examine, found_ranks, state_text
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.serving.canary import Serving
 from sparkop.serving.token_zero import explain

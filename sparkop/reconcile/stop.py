@@ -18,12 +18,12 @@ from sparkop.resources import silent_docker
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import Group, found_ranks
-from sparkop.resources.image.registry import GROUP_RESOURCES, RESOURCES
 from sparkop.resources.intent import intent_in
 from sparkop.resources.labels import ROLE_GUARD, ours
 from sparkop.resources.memguard import removal_of
 from sparkop.resources.operations import Action, Cause, Operation, with_remedy
 from sparkop.resources.rank import removals_of, waiting_for
+from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
 from sparkop.spec.models import ClusterSpec
 
 CAUSE = Cause("intent", "serving", "stopped by you")

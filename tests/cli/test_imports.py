@@ -42,7 +42,7 @@ import sys
 import sparkop.reconcile.nodes as nodes
 
 def connecting(spec):
-    late = ("sparkop.reconcile.observe", "sparkop.resources.image.registry", "sparkop.views.plan", "rich")
+    late = ("sparkop.reconcile.observe", "sparkop.resources.registry", "sparkop.views.plan", "rich")
     print("already imported:", [name for name in late if name in sys.modules])
     sys.exit(0)
 

@@ -29,8 +29,8 @@ from sparkop.reconcile.stop import Stopped, stop_serving
 from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.exl3_plan import plan_of
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.operations import Operation
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.weights.files import Checkpoint, shown_directory, wanted_files
 from sparkop.resources.weights.hub import RemoteFile, Repository
 from sparkop.resources.weights.resource import WeightFiles

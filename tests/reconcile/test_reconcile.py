@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of, reconcile
 from sparkop.resources.guard import program_file
-from sparkop.resources.image.registry import RESOURCES, STANDS_ON
 from sparkop.resources.operations import Action, Operation
+from sparkop.resources.registry import RESOURCES, STANDS_ON
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES

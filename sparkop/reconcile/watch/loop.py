@@ -37,10 +37,10 @@ from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
 from sparkop.resources.base import Clock, Context, RealClock, Resource
 from sparkop.resources.events import ignore
-from sparkop.resources.image.registry import RESOURCES
 from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
+from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec
 
