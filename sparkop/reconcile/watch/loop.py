@@ -358,7 +358,7 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
             raise tick.trouble
         if watch.yields:
             raise LeaseHeldError(
-                "another sparkop has asked for the lease, and has got it",
+                "another sparkop has asked for the lease, and goes first",
                 remedy="run it again after that one",
             )
         acted += tick.acted
