@@ -226,17 +226,19 @@ def hold(
     """
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
     seen = {name: lease_in(name, documents[name]) for name in directories}
-    before = max((lease.token for lease in seen.values() if lease is not None), default=0)
-    fences = {n: Fence(spec.name, holder, before + 1, directory) for n, directory in directories.items()}
+    highest = max((lease.token for lease in seen.values() if lease is not None), default=0)
+    fences = {n: Fence(spec.name, holder, highest + 1, directory) for n, directory in directories.items()}
     held = Held(hosts, {})
     info = {"who": _who(), "command": command, "pid": os.getpid()}
     taken: dict[str, Fence] = {}
     held.fences = taken
     try:
-        expected, last = _free(
+        expected, since = _free(
             spec, hosts, fences, seen, clock, emit, info, stop or threading.Event(), spare=spare
         )
-        for name, fence in ((n, replace(f, token=1 + max(before, last))) for n, f in fences.items()):
+        token = 1 + max(highest, since)
+        for name in fences:
+            fence = replace(fences[name], token=token)
             try:
                 hosts[name].act("lease.acquire", {"expected": expected[name], "info": info}, fence)
                 taken[name] = fence

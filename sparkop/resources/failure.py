@@ -11,6 +11,8 @@ from sparkop.hosts.document import Container
 from sparkop.records import dataclass
 from sparkop.resources.group import state_text
 
+REBOOTED = "a reboot or a power cut ended what ran there"
+"""Of a node that has another boot id than before."""
 TAIL = 40
 """Lines of a dead rank's log that are shown."""
 

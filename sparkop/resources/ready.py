@@ -22,7 +22,7 @@ from sparkop.resources.acts import record
 from sparkop.resources.base import Context
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.desired import DesiredRank
-from sparkop.resources.failure import TAIL, headline, likely_cause
+from sparkop.resources.failure import REBOOTED, TAIL, headline, likely_cause
 from sparkop.resources.group import age
 from sparkop.resources.labels import CLUSTER, stamp_of
 from sparkop.resources.masking import mask
@@ -123,7 +123,7 @@ class _Waiting:
                 return BlockedError(
                     "it has booted anew while the ranks loaded",
                     node=node,
-                    cause="a reboot or a power cut ended what ran there",
+                    cause=REBOOTED,
                     remedy="sparkop apply starts the group again",
                 )
         return None

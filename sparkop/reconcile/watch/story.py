@@ -13,6 +13,7 @@ from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
+from sparkop.resources.failure import REBOOTED
 from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.memguard import heartbeat
 from sparkop.resources.observed import History, Observed
@@ -135,7 +136,7 @@ def boots_due(then: Mapping[str, str], now: Mapping[str, str], at: float) -> lis
             "id": f"{BOOTED}-{node}-{boot}",
             "event": BOOTED,
             "node": node,
-            "text": f"{node} has booted anew: a reboot or a power cut ended what ran there",
+            "text": f"{node} has booted anew: {REBOOTED}",
             "at": at,
         }
         for node, boot in now.items()
