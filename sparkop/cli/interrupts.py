@@ -29,7 +29,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
             raise _exception(number)
         received.append(number)
         stop.set()
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError, RuntimeError):  # the terminal may be gone, or in the middle of a line
             click.echo(
                 "\nsparkop: starting nothing new, waiting for what runs. Once more leaves now; "
                 "what runs on the nodes goes on there.",

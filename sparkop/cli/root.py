@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -149,23 +150,39 @@ def run(argv: list[str]) -> int:
         if asked is not None and asked.json:
             print_error(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        return _interrupted()
-    except Terminated:
-        click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
-        return ExitCode.TERMINATED
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            return _unexpected(error)
-        where = error.filename or "where the output goes"
-        click.echo(f"sparkop: {where}: {error.strerror}\n  do: make room on this machine", err=True)
-        return ExitCode.UNEXPECTED
-    except Exception as error:
-        return _unexpected(error)
+    except (Exception, KeyboardInterrupt, Terminated) as error:
+        return _unforeseen(error)
     return result if isinstance(result, int) else ExitCode.OK
 
 
-def _unexpected(error: Exception) -> int:
+def _unforeseen(error: BaseException) -> int:
+    """What ended the command otherwise: a signal, a full disk, a fault of ours.
+
+    A signal can strike within a lock or a library's cleaning up, which then fails in its own way: what has
+    an interrupt behind it is that interrupt.
+    """
+    behind = tuple(_chain(error))
+    if any(isinstance(each, KeyboardInterrupt) for each in behind):
+        return _interrupted()
+    if any(isinstance(each, Terminated) for each in behind):
+        click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
+        return ExitCode.TERMINATED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        where = error.filename or "where the output goes"
+        click.echo(f"sparkop: {where}: {error.strerror}\n  do: make room on this machine", err=True)
+        return ExitCode.UNEXPECTED
+    return _unexpected(error)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what each was raised from or while handling."""
+    behind: BaseException | None = error
+    while behind is not None:
+        yield behind
+        behind = behind.__cause__ or behind.__context__
+
+
+def _unexpected(error: BaseException) -> int:
     if os.environ.get("SPARKOP_DEBUG"):
         raise error
     click.echo(

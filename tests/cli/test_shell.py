@@ -71,6 +71,38 @@ def test_a_fault_of_ours_is_one_line_without_a_traceback(
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.parametrize(
+    ("signal", "code", "told"),
+    [
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "interrupted; run the same command again"),
+        (cli.Terminated(), ExitCode.TERMINATED, "terminated; run the same command again"),
+    ],
+)
+def test_a_signal_that_struck_within_a_lock_is_told_as_the_signal(
+    signal: BaseException,
+    code: ExitCode,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the lock or a library's clean-up says then is no fault of ours: Ctrl-C of bench once exited 1."""
+
+    def broken(**_: object) -> None:
+        try:
+            raise signal
+        finally:
+            try:
+                raise RuntimeError("release unlocked lock")
+            except RuntimeError as error:
+                raise OSError("the clean-up failed") from error
+
+    monkeypatch.setattr(cli.cli, "main", broken)
+    assert cli.run([]) == code
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert "unexpected" not in captured.err
+
+
 def test_spec_named_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKOP_SPEC", "other.yaml")
     assert choose("mine.yaml", (), ()).path == Path("mine.yaml")

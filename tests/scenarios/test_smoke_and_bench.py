@@ -49,7 +49,8 @@ def test_bench_is_broken_off_and_carries_on_and_status_tells(user: User, tmp_pat
     )
     until(lambda: out.exists() and bool(json.loads(out.read_text())["decode"]), 90)
     running.send_signal(signal.SIGINT)
-    assert running.wait(20) == 130
+    said = running.communicate(timeout=20)[1]
+    assert running.returncode == 130, said.decode()
     before = json.loads(out.read_text())
     assert before["finished"] is None
 
