@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,21 +12,30 @@ from types import FrameType
 import click
 
 from sparkop.cli.root import Terminated
-from sparkop.errors import WaitInterruptedError
+from sparkop.errors import ExitCode, SparkopError, WaitInterruptedError
+from sparkop.views.errors import show_error
+
+LEAVES_WITHIN = 3.0
+"""Seconds that what is cleared up gets when the user leaves now."""
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[threading.Event]:
     """An event that the first SIGINT, SIGTERM or SIGHUP sets; the second one leaves at once.
 
-    When the block ends by itself although a signal came, the signal's exception is raised then, so that
-    the exit code says that it was interrupted.
+    When the block ends by itself although a signal came, or fails, the signal's exception is raised then, so
+    that the exit code says that it was interrupted.
     """
     stop = threading.Event()
     received: list[int] = []
+    last = threading.Timer(LEAVES_WITHIN, lambda: os._exit(_code(received[-1])))
+    last.daemon = True
 
     def handler(number: int, _frame: FrameType | None) -> None:
         if received:
+            received.append(number)
+            if last.ident is None:
+                last.start()
             raise _exception(number)
         received.append(number)
         stop.set()
@@ -42,10 +52,13 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
     before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield stop
-    except WaitInterruptedError:
+    except SparkopError as error:
         if not received:
             raise
+        if not isinstance(error, WaitInterruptedError):
+            show_error(error)
     finally:
+        last.cancel()
         for number, old in before.items():
             signal.signal(number, old)
     if received:
@@ -54,3 +67,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
 
 def _exception(number: int) -> BaseException:
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
+
+
+def _code(number: int) -> int:
+    return ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from typing import Any
 
@@ -23,6 +22,7 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.nodes import readable_nodes
 from sparkop.records import dataclass
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
+from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -77,8 +77,8 @@ def read_nodes(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Sources:
             timeout=SECONDS,
         )
 
-    with ThreadPoolExecutor(len(spec.nodes), thread_name_prefix="headers") as pool:
-        raw = dict(zip([node.name for node in spec.nodes], pool.map(one, spec.nodes), strict=True))
+    answers = side_by_side(one, spec.nodes, "headers")
+    raw = dict(zip([node.name for node in spec.nodes], answers, strict=True))
     memory = {name: _memory(spec, parse_document(answer, node=name)) for name, answer in raw.items()}
     for name, answer in raw.items():
         found = answer.get("headers")

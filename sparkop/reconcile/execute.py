@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 
-from sparkop.errors import SparkopError
+from sparkop.errors import SparkopError, WaitInterruptedError
+from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import kind_of
 from sparkop.records import dataclass
@@ -21,6 +23,10 @@ from sparkop.resources.threads import MOST, Later
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at the stop request while operations run."""
+ANSWERS_WITHIN = 5.0
+"""Seconds that a node gets to show that it answers, once it was asked to stop."""
+ANSWERS_AGAIN = 1.0
+"""Seconds between an answer and the next question."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOUR
 
     An exception in the calling thread (a second Ctrl-C) leaves at once; what runs ends with the process.
     Starts nothing new after the first failure or once ``context.stop`` is set, waits for what runs, and
-    says what is left. Tells ``context.emit`` of every step, one event at a time.
+    says what is left; once ``stop`` is set it waits for no node that does not answer (the node's own fence
+    tells its step what may still be written). Tells ``context.emit`` of every step, one event at a time.
     """
     context = replace(context, emit=_one_at_a_time(context.emit))
     run = _Run(plan, context, {resource.kind: resource for resource in resources})
@@ -64,6 +71,7 @@ class _Run:
         self.done: list[str] = []
         self.failed: dict[str, BaseException] = {}
         self.running: dict[str, Operation] = {}
+        self.answers: dict[str, Later[bool]] = {}
         self.ended: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def until_done(self) -> None:
@@ -77,11 +85,33 @@ class _Run:
                 return
             with suppress(queue.Empty):
                 key, error = self.ended.get(timeout=LOOK_EVERY)
-                del self.running[key]
+                if self.running.pop(key, None) is None:
+                    continue  # it was left behind
                 if error is None:
                     self.done.append(key)
                 else:
                     self.failed[key] = error
+            if self.context.stop.is_set():
+                self.leave_silent()
+
+    def leave_silent(self) -> None:
+        """Wait no longer for operations whose node does not answer."""
+        for key, operation in list(self.running.items()):
+            nodes = operation.parameters.get("nodes", [operation.node])
+            silent = next((node for node in nodes if not self.answered(node)), None)
+            if silent is None:
+                continue
+            text = f"{silent} does not answer; not waited for"
+            del self.running[key]
+            self.failed[key] = WaitInterruptedError(text, node=silent)
+            self.context.emit(Event(Phase.FAILED, operation, operation.node, text))
+
+    def answered(self, node: str) -> bool:
+        """Whether it gave its last answer in time; it is asked beside the caller, again and again."""
+        asked = self.answers.get(node)
+        if asked is None or (asked.ended(0) and asked.result()):
+            asked = self.answers[node] = Later(partial(_answers, self.context.hosts[node]), f"ask-{node}")
+        return not asked.ended(0) or asked.result()
 
     def perform_one(self, operation: Operation) -> None:
         error: BaseException | None = None
@@ -104,7 +134,7 @@ class _Run:
         return found
 
     def perform(self, operation: Operation) -> None:
-        own = self.context.of(operation)
+        own = replace(self.context.of(operation), emit=partial(self.tell, operation.key))
         own.emit(Event(Phase.STARTED, operation, operation.node))
         began = own.clock.monotonic()
         try:
@@ -115,6 +145,11 @@ class _Run:
             raise
         own.emit(Event(Phase.DONE, operation, operation.node, seconds=own.clock.monotonic() - began))
 
+    def tell(self, key: str, event: Event) -> None:
+        """What was left behind says nothing more."""
+        if key in self.running:
+            self.context.emit(event)
+
     def outcome(self) -> Outcome:
         for operation in self.left.values():
             self.context.emit(Event(Phase.SKIPPED, operation, operation.node))
@@ -124,6 +159,15 @@ class _Run:
 def _lane(operation: Operation) -> tuple[str, str]:
     """Operations of one kind on one node go one after the other."""
     return operation.node, kind_of(operation.resource)
+
+
+def _answers(host: ReadableHost) -> bool:
+    try:
+        host.probe({"sections": ["memory"]}, timeout=ANSWERS_WITHIN)
+    except (SparkopError, OSError):
+        return False
+    time.sleep(ANSWERS_AGAIN)
+    return True
 
 
 def _one_at_a_time(emit: Listener) -> Listener:

@@ -22,6 +22,7 @@ from sparkop.engines.paths import state_directory
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host, Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
 from sparkop.resources.base import Clock
 from sparkop.resources.events import Event, Listener, Phase
@@ -35,7 +36,11 @@ EXPIRY = 30.0
 YIELD_DEADLINE = 60.0
 """Seconds that a watch gets to finish what it does and to yield."""
 RELEASE_DEADLINE = 15.0
-"""Seconds that a node gets to take the lease back; where that fails it expires."""
+"""Seconds that all nodes get to take the lease back; where that fails it expires."""
+STOPPED_DEADLINE = 5.0
+"""The same when the user has asked to stop."""
+LEAVING_DEADLINE = 1.0
+"""The same when the user leaves now."""
 LOOK_EVERY = 1.0
 SIGN_EVERY = 60.0
 """Seconds between two signs of life of a watch at rest."""
@@ -151,11 +156,11 @@ class Held:
         self.wanted = threading.Event()
         """Somebody asked us to yield."""
         self._over = threading.Event()
-        self._hearts: list[Later[None]] = []
+        self._hearts: dict[str, Later[None]] = {}
 
     def start(self) -> None:
         """Begin to renew: one heart a node, so that a node which does not answer holds up no other."""
-        self._hearts = [Later(partial(self._beat, name), f"lease-{name}") for name in self.fences]
+        self._hearts = {name: Later(partial(self._beat, name), f"lease-{name}") for name in self.fences}
 
     def renew(self) -> None:
         """One heartbeat on every node, at once. A node that does not answer is left for the next beat."""
@@ -181,23 +186,26 @@ class Held:
         """No heartbeat any more; the lease is still ours until somebody watches it stand still."""
         self._over.set()
         until = time.monotonic() + HEARTBEAT
-        for heart in self._hearts:
-            with suppress(TimeoutError):  # a beat that a silent node holds comes too late to count
-                heart.result(max(0.0, until - time.monotonic()))
+        for heart in self._hearts.values():
+            heart.ended(max(0.0, until - time.monotonic()))  # what a silent node holds is too late to count
 
     def forget(self, nodes: Iterable[str]) -> None:
         """The lease went with the state folder of these nodes: there is nothing to give back."""
         self.fences = {name: fence for name, fence in self.fences.items() if name not in set(nodes)}
 
-    def release(self) -> None:
-        """Give it back where we still have it."""
-        self.end_beats()
+    def release(self, patience: float = RELEASE_DEADLINE) -> None:
+        """Give it back where we still have it. ``patience``: seconds; a node that takes longer holds nobody
+        up, the lease expires there."""
+        self._over.set()
+        until = time.monotonic() + patience
+        for given in [Later(partial(self._give_back, *each), "release") for each in self.fences.items()]:
+            given.ended(max(0.0, until - time.monotonic()))
 
-        def give_back(node: str) -> None:
-            with suppress(SparkopError, OSError):
-                self.hosts[node].act("lease.release", {}, self.fences[node], timeout=RELEASE_DEADLINE)
-
-        side_by_side(give_back, self.fences, "release")
+    def _give_back(self, node: str, fence: Fence) -> None:
+        if node in self._hearts:
+            self._hearts[node].ended(HEARTBEAT)
+        with suppress(SparkopError, OSError):
+            self.hosts[node].act("lease.release", {}, fence, timeout=RELEASE_DEADLINE)
 
     def _beat(self, node: str) -> None:
         while not self._over.wait(HEARTBEAT) and not self.lost.is_set():
@@ -222,8 +230,9 @@ def hold(
     Waits for a ``watch`` to yield and for a dead holder to expire. ``spare``: go on without a node whose
     state folder can't be written (``Held.refused``), as without one that does not answer; its lease is read
     and waited for all the same, and no other writer gets those that are held. Raises LeaseHeldError when
-    another writer lives, BlockedError when no node took it.
+    another writer lives, BlockedError when no node took it, WaitInterruptedError when ``stop`` is set before.
     """
+    stop, leaving = stop or threading.Event(), False
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
     seen = {name: lease_in(name, documents[name]) for name in directories}
     highest = max((lease.token for lease in seen.values() if lease is not None), default=0)
@@ -233,15 +242,19 @@ def hold(
     taken: dict[str, Fence] = {}
     held.fences = taken
     try:
-        expected, since = _free(
-            spec, hosts, fences, seen, clock, emit, info, stop or threading.Event(), spare=spare
-        )
+        expected, since = _free(spec, hosts, fences, seen, clock, emit, info, stop, spare=spare)
         token = 1 + max(highest, since)
         for name in fences:
             fence = replace(fences[name], token=token)
             try:
-                hosts[name].act("lease.acquire", {"expected": expected[name], "info": info}, fence)
+                taking = partial(
+                    hosts[name].act, "lease.acquire", {"expected": expected[name], "info": info}, fence
+                )
+                patiently(taking, partial("{} has not taken the lease".format, name), emit, stop)
                 taken[name] = fence
+            except WaitInterruptedError:
+                taken[name] = fence  # it may take it yet
+                raise
             except LeaseHeldError as error:
                 document = _look(spec, hosts[name], fence)
                 raise _damage(document, name) or _held(name, lease_in(name, document), error.cause) from error
@@ -253,8 +266,12 @@ def hold(
             raise next(iter(held.refused.values()))
         held.start()
         yield held
+    except BaseException as error:
+        leaving = not isinstance(error, Exception)
+        raise
     finally:
-        held.release()
+        asked = STOPPED_DEADLINE if stop.is_set() else RELEASE_DEADLINE
+        held.release(LEAVING_DEADLINE if leaving else asked)
 
 
 def _free(
@@ -279,7 +296,8 @@ def _free(
     def ask(name: str) -> None:
         with suppress(*((BlockedError,) if spare else ())):
             # where the state can't be written its holder can't write either, and expires
-            hosts[name].act("lease.ask", {"info": dict(info)}, fences[name])
+            asking = partial(hosts[name].act, "lease.ask", {"info": dict(info)}, fences[name])
+            patiently(asking, lambda: f"{name} has not passed on that the lease is wanted", emit, stop)
 
     token = 0
     expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
@@ -297,7 +315,9 @@ def _free(
         clock.sleep(LOOK_EVERY)
         for name, last in list(watched.items()):
             now = clock.monotonic()
-            current = lease_in(name, _look(spec, hosts[name], fences[name]))
+            looking = partial(_look, spec, hosts[name], fences[name])
+            waits = partial("{} has not told who holds the lease".format, name)
+            current = lease_in(name, patiently(looking, waits, emit, stop))
             token = max(token, current.token if current is not None else 0)
             if current is None or current.released:
                 del watched[name]

@@ -129,7 +129,8 @@ def stop_serving(
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
-            reading = _look(spec, hosts, clock, emit)
+            if not interrupted:
+                reading = _look(spec, hosts, clock, emit, stop)
     return _stopped(reading, plan, interrupted, refused)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, SparkopError, UnreachableError
@@ -14,6 +13,7 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.threads import side_by_side
 from sparkop.resources.transfer_job import end_of
 from sparkop.resources.transfer_program import call
 from sparkop.resources.weights.follow import ENDED, Tell, action_of, follow, progress_text
@@ -79,8 +79,7 @@ def follow_all(
             emit(Event(Phase.DONE, operation, name, total_bytes=size, seconds=took))
 
     try:
-        with ThreadPoolExecutor(max(1, len(running))) as pool:
-            list(pool.map(one, running))
+        side_by_side(one, running, "follow")
     except SparkopError as error:
         if error.exit_code is not ExitCode.UNEXPECTED:
             raise
@@ -167,8 +166,7 @@ def verify_all(
             except BlockedError as error:
                 emit(Event(Phase.FAILED, operation, name, error.message, error=error))
 
-        with ThreadPoolExecutor(max(1, len(present))) as pool:
-            list(pool.map(one, present))
+        side_by_side(one, present, "hash")
 
 
 def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) -> Reading:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from sparkop.errors import BlockedError
+from sparkop.errors import BlockedError, UnreachableError, WaitInterruptedError
+from sparkop.hosts.base import Host
+from sparkop.reconcile import execute as executor
 from sparkop.reconcile.execute import Outcome, execute
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.base import Context, Difference
@@ -36,6 +40,18 @@ class Played:
         return Difference()
 
 
+class Node:
+    """Answers, or hangs until it is thawed."""
+
+    def __init__(self, thawed: threading.Event | None = None) -> None:
+        self.thawed = thawed
+
+    def probe(self, _request: object, *, timeout: float) -> dict[str, Any]:
+        if self.thawed is not None and not self.thawed.wait(timeout):
+            raise UnreachableError("no answer", node="n1")
+        return {}
+
+
 def operation(resource: str, node: str = "n1", *needs: str) -> Operation:
     return Operation(Action.CREATE, node, resource, CAUSE, needs=needs)
 
@@ -45,12 +61,13 @@ def run(
     does: Callable[[Operation, Context], None],
     stop: threading.Event | None = None,
     events: list[Event] | None = None,
+    nodes: Mapping[str, Node] | None = None,
 ) -> Outcome:
     """Execute with nothing but events."""
     context = Context(
         desired=None,  # type: ignore[arg-type]
         observed=None,  # type: ignore[arg-type]
-        hosts={},
+        hosts=cast("Mapping[str, Host]", nodes or {"n1": Node()}),
         fences={},
         emit=(events if events is not None else []).append,
         stop=stop or threading.Event(),
@@ -127,6 +144,49 @@ def test_a_stop_request_starts_nothing_new() -> None:
     assert outcome.done == ("create:a@n1",)
     assert [o.key for o in outcome.skipped] == ["create:b@n1"]
     assert outcome.error is None
+
+
+@pytest.mark.parametrize("nodes", [None, ["n2", "n1"]])
+def test_a_stop_request_does_not_wait_for_a_node_that_hangs(
+    nodes: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a node was frozen took 95 s. What it held up tells nothing more when it ends at last."""
+    monkeypatch.setattr(executor, "ANSWERS_WITHIN", 0.2)
+    stop, thawed, ended = threading.Event(), threading.Event(), threading.Event()
+    hung = replace(operation("a", "n1"), parameters={"nodes": nodes} if nodes else {})
+    events: list[Event] = []
+
+    def does(_: Operation, context: Context) -> None:
+        stop.set()
+        thawed.wait(30)
+        context.progress("it goes on")
+        ended.set()
+
+    outcome = run(
+        [hung, operation("b", "n2", hung.key)], does, stop, events, {"n1": Node(thawed), "n2": Node()}
+    )
+    assert isinstance(outcome.error, WaitInterruptedError)
+    assert [o.resource for o in outcome.skipped] == ["b"]
+    assert [(e.phase, e.text) for e in events if e.phase is Phase.FAILED] == [
+        (Phase.FAILED, "n1 does not answer; not waited for")
+    ]
+    told = len(events)
+    thawed.set()
+    assert ended.wait(10)
+    assert len(events) == told
+
+
+def test_a_stop_request_waits_for_what_runs_on_a_node_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: what is left half done there would only have to be done again."""
+    monkeypatch.setattr(executor, "ANSWERS_WITHIN", 0.1)
+    monkeypatch.setattr(executor, "ANSWERS_AGAIN", 0.01)
+    stop = threading.Event()
+
+    def does(_: Operation, __: Context) -> None:
+        stop.set()
+        time.sleep(1)
+
+    assert run([operation("a")], does, stop).done == ("create:a@n1",)
 
 
 def test_a_second_interrupt_leaves_at_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def silent_holder(cluster: Cluster, holder: str, *, command: str = "apply") -> H
     """Someone who has taken the lease and whose heart does not beat any more."""
     manager = holding(cluster, holder, command=command)
     held = manager.__enter__()
-    held.release = lambda: None  # type: ignore[method-assign]  # a collected generator would, and hang at exit
+    held.release = lambda *_: None  # type: ignore[method-assign]  # a collected generator would, and hang at exit
     held._over.set()
     assert all(not state.released for state in states(cluster))
     return held
@@ -313,6 +313,72 @@ def test_a_black_hole_does_not_starve_the_other_nodes(monkeypatch: pytest.Monkey
         released.set()
     assert set(timeouts) == {0.01}, "a beat may take no longer than the pause between two"
     assert all(state.released for state in states(cluster))
+
+
+@pytest.mark.parametrize("leaving", [KeyboardInterrupt, None])
+def test_a_node_that_hangs_does_not_hold_up_who_was_asked_to_stop(
+    leaving: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second Ctrl-C took 26 s: the lease was given back to a frozen node. The others have it back."""
+    monkeypatch.setattr(lease, "STOPPED_DEADLINE", 0.2)
+    monkeypatch.setattr(lease, "LEAVING_DEADLINE", 0.2)
+    cluster = Cluster.make()
+    thawed = threading.Event()
+
+    class Frozen(SimulatedHost):
+        def act(
+            self, action: str, arguments: Mapping[str, Any], fence: Fence, *, timeout: float = 60.0
+        ) -> dict[str, Any]:
+            if action == "lease.release":
+                thawed.wait(30)
+                raise UnreachableError("no answer", node=self.name)
+            return super().act(action, arguments, fence, timeout=timeout)
+
+    hosts = {**cluster.hosts(), "spark-1": Frozen(cluster.node("spark-1"))}
+    documents = cluster.observe(canary=False).observed.documents
+    stop = threading.Event()
+    options = {"command": "apply", "holder": "ada", "clock": cluster.clock, "emit": ignore, "stop": stop}
+    began = time.monotonic()
+    with (
+        suppress(KeyboardInterrupt),
+        hold(cluster.spec, hosts, documents, **options),  # type: ignore[arg-type]
+    ):
+        if leaving is not None:
+            raise leaving
+        stop.set()
+    assert time.monotonic() - began < 10
+    assert [state.released for state in states(cluster)] == [False, True]
+    thawed.set()
+
+
+def test_a_node_that_does_not_take_the_lease_is_left_when_the_user_asks_to_stop() -> None:
+    """It held the first Ctrl-C up for 65 s; the node that took it before has it back."""
+    cluster = Cluster.make()
+    stop, thawed = threading.Event(), threading.Event()
+
+    class Frozen(SimulatedHost):
+        def act(
+            self, action: str, arguments: Mapping[str, Any], fence: Fence, *, timeout: float = 60.0
+        ) -> dict[str, Any]:
+            if action == "lease.acquire":
+                stop.set()
+                thawed.wait(30)
+            return super().act(action, arguments, fence, timeout=timeout)
+
+    hosts = {**cluster.hosts(), "spark-2": Frozen(cluster.node("spark-2"))}
+    documents = cluster.observe(canary=False).observed.documents
+    options = {"command": "apply", "holder": "ada", "clock": cluster.clock, "emit": ignore, "stop": stop}
+    began = time.monotonic()
+    with (
+        pytest.raises(WaitInterruptedError, match="spark-2 has not taken the lease"),
+        hold(cluster.spec, hosts, documents, **options),  # type: ignore[arg-type]
+    ):
+        pytest.fail("it was not taken")
+    assert time.monotonic() - began < 10
+    thawed.set()
+    first = show_lease(cluster.spec, cluster.hosts())["spark-1"]
+    assert isinstance(first, LeaseState)
+    assert first.released
 
 
 def test_a_lost_lease_starts_nothing_more() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from sparkop.resources import threads
 from sparkop.resources.threads import MOST, Later, side_by_side
 
 
@@ -62,3 +64,10 @@ def test_the_process_ends_although_a_call_hangs() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "end\n"
+
+
+def test_no_command_uses_a_pool_that_is_joined_at_the_end() -> None:
+    """A second Ctrl-C of `download --follow` waited for what a frozen node still did. The lab's own may."""
+    root = Path(threads.__file__).parents[1]
+    users = [p for p in root.rglob("*.py") if "ThreadPoolExecutor(" in p.read_text(encoding="utf-8")]
+    assert {p.relative_to(root).parts[0] for p in users} <= {"lab", "node"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from sparkop.errors import BlockedError
+from sparkop.resources.threads import side_by_side
 from sparkop.resources.weights.hub import describe
 from sparkop.resources.weights.hub_words import in_words
 
@@ -53,6 +53,5 @@ def read_hub(
             for path in sorted(present)
             if path.endswith(".safetensors") and (listed is None or "/" in path or path in listed)
         ]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headers") as pool:
-            headers = list(pool.map(header, files))
+        headers = side_by_side(header, files, "headers", AT_ONCE)
     return config, headers

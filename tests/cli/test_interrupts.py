@@ -1,0 +1,63 @@
+"""Ctrl-C once and twice, SIGTERM: how a command that writes ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sparkop.cli.interrupts import stop_on_interrupt
+from sparkop.cli.root import Terminated
+from sparkop.errors import SparkopError, UnreachableError, WaitInterruptedError
+
+
+def _signalled(number: signal.Signals, failure: SparkopError) -> None:
+    with stop_on_interrupt() as stop:
+        signal.raise_signal(number)
+        assert stop.is_set()
+        raise failure
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_failure_after_a_signal_is_told_and_the_exit_code_is_the_signals(
+    number: signal.Signals, raised: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step that failed while it was waited for made exit code 4 of a Ctrl-C."""
+    with pytest.raises(raised):
+        _signalled(number, UnreachableError("The connection to the node broke.", node="spark-2"))
+    assert "spark-2: The connection to the node broke." in capsys.readouterr().err
+
+
+def test_a_wait_that_was_ended_is_no_failure_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _signalled(signal.SIGINT, WaitInterruptedError("stopped waiting"))
+    assert "stopped waiting" not in capsys.readouterr().err
+
+
+def test_without_a_signal_a_failure_stays_itself() -> None:
+    with pytest.raises(UnreachableError), stop_on_interrupt():
+        raise UnreachableError("no answer")
+
+
+def test_the_second_signal_ends_the_process_whatever_hangs() -> None:
+    """Clearing up that hangs gets a few seconds, not all that a library may take."""
+    program = """
+import signal, time
+from sparkop.cli import interrupts
+interrupts.LEAVES_WITHIN = 0.2
+with interrupts.stop_on_interrupt():
+    try:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        time.sleep(60)
+"""
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=50)
+    assert ended.returncode == 130
+    assert time.monotonic() - began < 30
