@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -42,6 +43,8 @@ class Faults:
     """So many answers end after half of their bytes."""
     stall: int = 0
     """So many answers stop after half of their bytes and say nothing more."""
+    mute: bool = False
+    """Answers stop after their headers and say nothing more."""
     flip: int = 0
     """So many answers have one byte changed."""
     flip_always: bool = False
@@ -252,9 +255,9 @@ class _Handler(BaseHTTPRequestHandler):
             changed = bytearray(body)
             changed[len(changed) // 2] ^= 1
             body = memoryview(changed)
-        if hub.take("stall"):
-            self.write(body[: len(body) // 2])
-            self.connection.settimeout(30)
+        if faults.mute or hub.take("stall"):
+            self.write(body[: 0 if faults.mute else len(body) // 2])
+            self.connection.settimeout(120)
             with suppress(OSError):
                 self.connection.recv(1)  # until the client gives up
             self.close_connection = True
@@ -309,13 +312,16 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def running(hub: Hub) -> Iterator[Hub]:
+def running(hub: Hub, tls: ssl.SSLContext | None = None) -> Iterator[Hub]:
     """The hub and its store, on loopback."""
     servers = []
     for name, is_store in (("base", False), ("store", True)):
         handler = type("Handler", (_Handler,), {"hub": hub, "is_store": is_store})
         server = _Server(("127.0.0.1", 0), handler)
-        setattr(hub, name, f"http://127.0.0.1:{server.server_address[1]}")
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "https" if tls is not None else "http"
+        setattr(hub, name, f"{scheme}://127.0.0.1:{server.server_address[1]}")
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         servers.append(server)
     try:

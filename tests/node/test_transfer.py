@@ -7,16 +7,23 @@ import json
 import math
 import os
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from sparkop.node.transfer import fetch
+from sparkop.node.transfer import fetch, http
 from sparkop.node.transfer import status as statuses
 from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.sources import Crew
@@ -87,6 +94,84 @@ def test_a_fault_that_passes_is_survived(node: Node, hub: Hub, fault: str) -> No
         status = node.run(node.job(hub.job_files(), hub))
     assert status["phase"] == "done", status["error"]
     assert_whole(node, hub)
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """Of a server on 127.0.0.1 whose certificate the transfer trusts."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
+    now = datetime.now(tz=UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path / "hub.pem"
+    pem = serialization.Encoding.PEM
+    path.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(pem)
+    )
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+@pytest.fixture(params=["plain", "tls"])
+def either(request: pytest.FixtureRequest, tls: ssl.SSLContext) -> Iterator[Hub]:
+    """A hub without and with TLS: a socket is read in another way then."""
+    with running(Hub("org/name", "c" * 40, dict(FILES)), tls if request.param == "tls" else None) as hub:
+        yield hub
+
+
+@pytest.mark.parametrize("fault", [None, "cut", "stall", "flip"])
+def test_a_hub_with_tls_is_read_whole(node: Node, tls: ssl.SSLContext, fault: str | None) -> None:
+    with running(Hub("org/name", "c" * 40, dict(FILES)), tls) as hub, quick_stalls():
+        if fault:
+            setattr(hub.faults, fault, 2)
+        status = node.run(node.job(hub.job_files(), hub))
+        assert status["phase"] == "done", status["error"]
+        assert_whole(node, hub)
+
+
+def test_a_hub_that_stalls_is_told_in_words(node: Node, either: Hub) -> None:
+    """After a minute it was told as [Errno 11]; the words say who is silent, and for how long."""
+    either.faults.mute = True
+    with quick_stalls(), mock.patch.object(fetch, "TOLD_AFTER", 0.3):
+        status = node.run(node.job(either.job_files("model.bin"), either, patience=2.5))
+    silent = f"{either.store}/model.bin has sent nothing for 1 s"
+    assert f"{silent}; asked again for 2 s" in status["notes"]
+    assert status["error"]["kind"] == "network"
+    assert status["error"]["message"].startswith("no byte came for ")
+    assert status["error"]["message"].endswith(f"s; last: {silent}")
+
+
+def test_a_hub_that_takes_a_question_and_says_nothing_is_told_in_words(node: Node, hub: Hub) -> None:
+    hub.faults.gate = threading.Event()
+    with quick_stalls(), mock.patch.object(fetch, "TOLD_AFTER", 0.3):
+        status = node.run(node.job(hub.job_files("model.bin"), hub, patience=2.5, streams=1))
+    hub.faults.gate.set()
+    told = f"{hub.store}/model.bin does not answer: nothing came for 1 s"
+    assert f"{told}; asked again for 2 s" in status["notes"]
+
+
+def test_a_stall_shows_in_the_progress_and_a_word_to_stop_is_heard_in_it(node: Node, either: Hub) -> None:
+    """`download --cancel` waited for the stalled connection, and gave up before it."""
+    either.faults.mute = True
+    stop = threading.Event()
+    job = node.job(either.job_files("model.bin"), either, patience=900.0)
+    thread = threading.Thread(target=node.run, args=(job, stop))
+    thread.start()
+    node.wait(lambda status: status.get("silent", 0) >= 2)
+    stop.set()
+    thread.join(http.TIMEOUT / 2)
+    assert not thread.is_alive()
+    assert node.status()["phase"] == "cancelled"
 
 
 def test_what_was_hashed_in_memory_is_not_written_over(node: Node, hub: Hub) -> None:

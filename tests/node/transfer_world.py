@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,13 @@ class Node:
     def status(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.state / "transfer.json").read_text())
         return document
+
+    def wait(self, reached: Callable[[dict[str, Any]], bool]) -> None:
+        """Until the status says so."""
+        deadline = time.monotonic() + 60
+        while not ((self.state / "transfer.json").exists() and reached(self.status())):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def ledger(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.state / "ledger" / "weights.json").read_text())["files"]

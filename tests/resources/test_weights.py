@@ -22,6 +22,7 @@ from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.transfer_program import call
 from sparkop.resources.weights import follow as weights_follow
 from sparkop.resources.weights import sharing as weights_shared
+from sparkop.resources.weights.follow import progress_text
 from tests.labkit import until
 from tests.node.hub_standin import Hub, running
 from tests.resources.weights_world import World
@@ -104,6 +105,15 @@ def transferred(world: World, node: str) -> int:
     """Bytes that the node's last transfer has received."""
     status = json.loads((world.nodes[node].state / "transfer.json").read_text())
     return int(status["bytes"]["received"])
+
+
+def test_a_stall_of_ten_seconds_is_on_the_progress_line() -> None:
+    """A bar that stands still says nothing of why."""
+    status = {"phase": "fetching", "files": {"done": 3, "total": 9}, "active": {"a": {}}}
+    assert (
+        progress_text({**status, "silent": 12}, "spark-1") == "no byte for 12 s, 3 of 9 files from spark-1: a"
+    )
+    assert progress_text({**status, "silent": 9}) == progress_text(status) == "3 of 9 files: a"
 
 
 def test_deep_finds_what_a_stat_hides(make: Make) -> None:

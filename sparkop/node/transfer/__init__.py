@@ -26,9 +26,11 @@ What it keeps on the node:
          "phase": "checking|fetching|finishing|done|failed|cancelled",
          "files": {"total": 9, "done": 3},
          "bytes": {"total": 9, "done": 3, "staged": 2, "received": 4, "discarded": 1, "hashed": 5},
-         "rate": 1.0, "remaining": 1.0, "active": {"path": {"size": 9, "done": 3}},
+         "rate": 1.0, "remaining": 1.0, "silent": 0, "active": {"path": {"size": 9, "done": 3}},
          "bad": {"path": "why"}, "problems": ["..."],
          "error": {"kind": "...", "message": "...", "remedy": "..."}}
+
+    ``silent``: whole seconds since the last byte came, while bytes are still to come.
 
 ``STATE/image.json``
     The same of the last image job (kind ``image``), see ``images.py``.

@@ -225,7 +225,7 @@ class Fetch:
     def _work(self, number: int, desk: _Desk) -> None:
         failures, expired = 0, False
         turn = number
-        client = Client(self._sources[turn % len(self._sources)].command)
+        client = self._sources[turn % len(self._sources)].client()
         try:
             while True:
                 work = self._next(number)
@@ -248,7 +248,7 @@ class Fetch:
                 failures += 1
                 turn += 1
                 client.close()
-                client = Client(self._sources[turn % len(self._sources)].command)
+                client = self._sources[turn % len(self._sources)].client()
         finally:
             client.close()
 
@@ -350,7 +350,7 @@ class Fetch:
     def _receive(self, active: Active, body: Body, shift: int, needed: Deque[Block], desk: _Desk) -> None:
         """Write what comes to its blocks. Ends when they are there or the answer ends where it said."""
         position = body.start - shift
-        pace = Pace()
+        pace = Pace(body.whose)
         while needed:
             block = needed[0]
             while position < block.piece_offset + active.begun.get(block.index, 0):
@@ -418,12 +418,11 @@ class Fetch:
                 raise StoppedError
 
     def _read(self, body: Body, buffer: memoryview, pace: "Pace") -> int:
-        if self._stop.is_set():
-            raise StoppedError
-        try:
+        count = None
+        while count is None:
+            if self._stop.is_set():
+                raise StoppedError
             count = body.read_into(buffer)
-        except OSError as error:
-            raise RetryError("the connection failed: %s" % (error or type(error).__name__)) from None
         self._limiter.take(count, self._stop)
         self._ended_at = None
         with self._changed:

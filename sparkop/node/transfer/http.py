@@ -19,6 +19,8 @@ from .files import TransferError
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as stalled."""
+GLANCE = 1.0
+"""Seconds for which one read waits at most: who is told to stop need not wait for a source that stalls."""
 REDIRECTS = 5
 
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -111,49 +113,82 @@ class Body:
     """The bytes of an answer: ``start`` is their offset in the file, ``length`` their number, if known."""
 
     def __init__(
-        self, response: http.client.HTTPResponse, start: int, length: Optional[int], total: Optional[int]
+        self,
+        response: http.client.HTTPResponse,
+        start: int,
+        length: Optional[int],
+        whose: str,
+        connection: Optional[socket.socket],
     ) -> None:
+        """``whose``: what the source is called. ``connection``: where the bytes come from, if it is known."""
         self._response = response
         self._left = length
-        self._socket: Optional[socket.socket] = None
+        self.whose = whose
+        self._socket = connection if length is not None else None
         self._drained = False
+        self._heard_at = time.monotonic()
         self.start = start
-        self.total = total
 
-    def read_into(self, buffer: memoryview) -> int:
-        """Some bytes, at least one; 0 at the end. Raises RetryError for a body that ends early."""
-        if self._left is None:
-            return self._response.readinto(buffer)
+    def read_into(self, buffer: memoryview) -> Optional[int]:
+        """Some bytes, at least one; 0 at the end; None: none have come yet, ask again.
+
+        Raises RetryError for a body that ends early, for a connection that fails or stalls.
+        """
         if self._left == 0:
             return 0
-        count = self._receive(buffer[: self._left])
-        if not count:
-            raise RetryError("the answer ended early")
-        self._left -= count
+        try:
+            count = self._receive(buffer if self._left is None else buffer[: self._left])
+        except socket.timeout:
+            count = None
+        except (OSError, http.client.HTTPException) as error:
+            raise RetryError(
+                "the connection to %s failed: %s" % (self.whose, error or type(error).__name__)
+            ) from None
+        if count is None:
+            if self._socket is None or time.monotonic() - self._heard_at >= TIMEOUT:
+                raise RetryError("%s has sent nothing for %d s" % (self.whose, TIMEOUT))
+            return None
+        self._heard_at = time.monotonic()
+        if self._left is not None:
+            if not count:
+                raise RetryError("the answer of %s ended early" % self.whose)
+            self._left -= count
         return count
 
-    def use(self, connection: Optional[socket.socket]) -> None:
-        """Read straight from a plain socket: whole buffers in one call, for each of which threads take turns.
-
-        The socket blocks from then on, with the kernel's own timeout.
-        """
-        if connection is not None and type(connection) is socket.socket:
-            connection.setblocking(True)
-            patience = struct.pack("@ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6))
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-            self._socket = connection
-
-    def _receive(self, buffer: memoryview) -> int:
-        source = self._response.fp
-        if source is None:
-            return 0
-        if self._drained and self._socket is not None:
+    def _receive(self, buffer: memoryview) -> Optional[int]:
+        """Straight from the socket, once what came with the headers is read: whole buffers in one call, for
+        each of which threads take turns. None when nothing came for a while."""
+        if self._socket is None:
+            return self._response.readinto(buffer)
+        if not self._drained:
+            count = self._came_with_headers(buffer)
+            if count is not None:
+                return count
+        if type(self._socket) is not socket.socket:  # TLS
+            return self._socket.recv_into(buffer)
+        try:
             return self._socket.recv_into(buffer, len(buffer), socket.MSG_WAITALL)
-        self._drained = len(buffer) >= io.DEFAULT_BUFFER_SIZE  # what came with the headers is read then
-        count = source.readinto1(buffer)
-        if count is None:
-            raise RetryError("the connection says nothing more")
-        return int(count)
+        except BlockingIOError:  # the kernel's own timeout
+            return None
+
+    def _came_with_headers(self, buffer: memoryview) -> Optional[int]:
+        """Without waiting for more; None when there is nothing (any more)."""
+        source, connection = self._response.fp, self._socket
+        if source is None or connection is None:
+            return 0
+        connection.setblocking(False)
+        try:
+            count: Optional[int] = source.readinto1(buffer)
+        except ssl.SSLWantReadError:
+            count = None
+        self._drained = count is None or len(buffer) >= io.DEFAULT_BUFFER_SIZE
+        if type(connection) is socket.socket:
+            connection.setblocking(True)
+            patience = struct.pack("@ll", int(GLANCE), int(GLANCE % 1 * 1e6))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+        else:
+            connection.settimeout(GLANCE)
+        return count
 
     @property
     def whole(self) -> bool:
@@ -167,8 +202,10 @@ class Body:
 class Client:
     """The connections of one stream, one per origin, kept open. Not for several threads."""
 
-    def __init__(self, command: Optional[List[str]] = None) -> None:
+    def __init__(self, command: Optional[List[str]] = None, node: str = "") -> None:
+        """``node``: what it is called that has the files; empty for a hub, which its addresses name."""
         self._command = command
+        self._node = node
         self._open: Dict[Origin, http.client.HTTPConnection] = {}
         self._proxies = urllib.request.getproxies()
 
@@ -180,13 +217,13 @@ class Client:
             return self._send(origin, url, headers)
         except (OSError, http.client.HTTPException) as error:
             self.drop(url)
-            if fresh:
-                raise RetryError("%s: %s" % (place_of(url), error or type(error).__name__)) from None
+            if fresh or isinstance(error, socket.timeout):
+                raise RetryError(self._failed(url, error)) from None
         try:  # a kept connection may have been closed by the server in the meantime
             return self._send(origin, url, headers)
         except (OSError, http.client.HTTPException) as error:
             self.drop(url)
-            raise RetryError("%s: %s" % (place_of(url), error or type(error).__name__)) from None
+            raise RetryError(self._failed(url, error)) from None
 
     def _send(self, origin: Origin, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         connection = self._open.get(origin)
@@ -194,10 +231,18 @@ class Client:
             connection = self._open[origin] = self._connect(origin)
         parts = urllib.parse.urlsplit(url)
         target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        if connection.sock is not None:
+            connection.sock.settimeout(TIMEOUT)  # it was shorter while a body was read
         if self._proxy(origin) and origin[0] == "http":
             target = url
         connection.request("GET", target, headers=dict(headers))
         return connection.getresponse()
+
+    def _failed(self, url: str, error: Exception) -> str:
+        whose = self._node or place_of(url)
+        if isinstance(error, socket.timeout):
+            return "%s does not answer: nothing came for %d s" % (whose, TIMEOUT)
+        return "%s: %s" % (whose, error or type(error).__name__)
 
     def _proxy(self, origin: Origin) -> str:
         if self._command is not None or urllib.request.proxy_bypass(origin[1]):
@@ -320,9 +365,7 @@ class Reader:
             client.drop(url)
             self._forget(url)
             raise WrongSizeError("%s has %d bytes, not %d" % (place_of(url), total, self._size))
-        body = Body(response, first, length, total)
-        body.use(client.socket(url))
-        return body
+        return Body(response, first, length, self._peer or place_of(url), client.socket(url))
 
     def _forget(self, url: str) -> None:
         if url == self._direct:

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, List, Optional
 from .fetch import PAUSES
 from .files import File, Job, StoppedError, TransferError
 from .hashing import CHUNK
-from .http import Client, RetryError
+from .http import RetryError
 from .peering import check_ways
 from .serve import IMAGE, write_chunk
 from .sources import Limiter, Source
@@ -175,7 +175,7 @@ class ImageRun:
 
     def _stream(self, source: Source) -> None:
         """One try: all of it, from its first byte."""
-        client = Client(source.command)
+        client = source.client()
         try:
             url, headers = source.address(IMAGE + self._id)
             response = client.request(url, headers)

@@ -26,8 +26,8 @@ from .ledger import read_json, write_whole
 Json = Dict[str, Any]
 IMAGES = 8
 """Images on offer, the last ones."""
-GRACE = 20.0
-"""Seconds that a process gets to end after SIGTERM."""
+GRACE = 40.0
+"""Seconds that a process gets to end after SIGTERM: one that waits for an answer hears of it 30 s later."""
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from . import http
 from .blocks import WRITE
 from .files import File
 from .hashing import CHUNK
-from .http import Reader, RetryError
+from .http import Client, Reader, RetryError
 
 SLOW = 100e6
 """Bytes a second of a stream below which the network is the limit, and more streams are."""
@@ -42,6 +42,10 @@ class Source:
     def by_piece(self) -> bool:
         """Offsets are counted in pieces, not in the whole file."""
         return self.kind == "hub"
+
+    def client(self) -> Client:
+        """Connections of one stream to it."""
+        return Client(self.command, "" if self.by_piece else self.node)
 
     def address(self, name: str) -> Tuple[str, Dict[str, str]]:
         """Of something that is no file of the checkpoint: URL and headers."""
@@ -127,7 +131,8 @@ class Limiter:
 class Pace:
     """Notices a connection that sends next to nothing, and one that fills large buffers at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
         self._since = self._read_at = time.monotonic()
         self._count = 0
         self.portion = CHUNK
@@ -141,6 +146,6 @@ class Pace:
         self._count += count
         if now - self._since > http.TIMEOUT:
             if self._count < SLOWEST and not limited:
-                raise RetryError("the connection sends next to nothing")
+                raise RetryError("%s sends next to nothing" % self._whose)
             self._since, self._count = now, 0
         return now

@@ -60,6 +60,7 @@ class Status:
         self._done: Dict[str, int] = {}
         self._active: Dict[str, Tuple[int, int]] = {}
         self._received = self._discarded = self._hashed = 0
+        self._received_at = time.monotonic()
         self.bad: Dict[str, str] = {}
         self.problems: List[str] = []
         self.notes: List[str] = []
@@ -90,12 +91,14 @@ class Status:
         with self._lock:
             self._document["phase"] = name
             self._samples.clear()
+            self._received_at = time.monotonic()
         self.write()
 
     def received(self, count: int, *, discarded: bool = False) -> None:
         """Bytes came over the network; ``discarded``: they were here already."""
         with self._lock:
             self._received += count
+            self._received_at = time.monotonic()
             if discarded:
                 self._discarded += count
 
@@ -147,11 +150,12 @@ class Status:
     def document(self) -> Dict[str, Any]:
         """What `write` writes."""
         with self._lock:
-            checking = self._document["phase"] == "checking"
+            checking, fetching = (self._document["phase"] == name for name in ("checking", "fetching"))
             staged = sum(part for _, part in self._active.values())
             done = sum(self._done.values()) + staged
             rate = self._rate(self._hashed if checking else self._received)
             left = max(0, self._bytes_total - done)
+            silent = int(time.monotonic() - self._received_at) if fetching and left else 0
             self._document["sequence"] += 1
             shown = sorted(self._active.items())[:ACTIVE]
             return dict(
@@ -161,6 +165,7 @@ class Status:
                 bytes={"total": self._bytes_total, "done": done, "staged": staged,
                        "received": self._received, "discarded": self._discarded, "hashed": self._hashed},
                 rate=rate,
+                silent=silent,
                 remaining=left / rate if rate and not checking else None,
                 active={path: {"size": size, "done": part} for path, (size, part) in shown},
                 bad=dict(self.bad),

@@ -19,6 +19,9 @@ IMAGE_WORDS = {"fetching": "comes", "loading": "is unpacked; came", "done": "cam
 SILENT = 15.0
 """Seconds without a change after which the process is looked for."""
 
+QUIET = 10
+"""Seconds without a byte after which the progress says so."""
+
 Status = Mapping[str, Any]
 Tell = Callable[[Status], None]
 
@@ -94,10 +97,12 @@ def action_of(status: Status) -> Action:
 def progress_text(status: Status, source: str = "") -> str:
     """``3 of 9 files from spark-1: model-00002.safetensors``; what is left is told of every operation."""
     origin = f" from {source}" if source else ""
+    silent = int(status.get("silent") or 0)
+    quiet = f"no byte for {silent} s, " if silent >= QUIET else ""
     if status.get("kind") == "image":
-        return IMAGE_WORDS.get(str(status.get("phase")), "image") + origin
+        return quiet + IMAGE_WORDS.get(str(status.get("phase")), "image") + origin
     files = status.get("files") or {}
-    text = f"{files.get('done', 0)} of {files.get('total', 0)} files"
+    text = f"{quiet}{files.get('done', 0)} of {files.get('total', 0)} files"
     if status.get("phase") == "checking":
         text = f"checking what is there, {text}"
     else:
