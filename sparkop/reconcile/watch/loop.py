@@ -22,16 +22,17 @@ from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import WATCH, entries_in
 from sparkop.reconcile.lease import SIGN_EVERY, Held, hold, lease_in, new_holder, tell_watching
-from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
+from sparkop.reconcile.watch.beside import Beside
 from sparkop.reconcile.watch.eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch.say import Say, Teller, why_of
-from sparkop.reconcile.watch.story import Fault, boots_due, boots_in, entries_due, faults_of, life_due
+from sparkop.reconcile.watch.story import Fault, boots_due, boots_in, entries_due, faults_of, life_due, since
 from sparkop.reconcile.watch.triggers import Triggers
 from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
@@ -169,7 +170,7 @@ class Watch:
         WaitInterruptedError when ``stop`` is set while it looks; nothing else that a cluster can cause."""
         reading = self.look()
         plan = self.plan_of(reading)
-        faults = faults_of(plan) | self.eye.findings
+        faults = since(faults_of(plan) | self.eye.findings, self._before, self.clock.time())
         self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided)
         if self.dry_run:
             return Tick(reading, plan)
@@ -180,6 +181,7 @@ class Watch:
         if not plan.operations and not due:
             return Tick(reading, plan)
         if self.yields or (self.steps_aside and self.other_writes(reading)):
+            self._before = before
             return Tick(reading, replace(plan, operations=()))
         try:
             booted = boots_due(self._boots, boots, self.clock.time()) if plan.operations else []
@@ -237,9 +239,18 @@ class Watch:
         part = plan.preparation if plan.preparation.operations else plan
         self.say("acting", operations=len(part.operations), why=why_of(part))
         self.keep_plan(context, part)
-        outcome = carry_out_in(context, part, held, self.resources)
+        with Beside(self.faults_now, self.teller, self.rhythm.period) as beside:
+            outcome = carry_out_in(context, part, held, self.resources)
+        self._before = {**beside.seen, **(self._before or {})}
         self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
         return self.outcome(context, Tick(reading, plan, acted=True), outcome)
+
+    def faults_now(self) -> dict[str, Fault]:
+        """Of one look that asks the API nothing: it may be loading. What only a watch finds is as before."""
+        reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
+        now = self.clock.time()
+        plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
+        return since(faults_of(plan) | self.eye.findings, {}, now)
 
     def keep_plan(self, context: Context, plan: Plan) -> None:
         """Beside the evidence of the group that is replaced: what was planned, and how it did before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
 from sparkop.reconcile.observe import Reading
@@ -32,17 +32,14 @@ class Teller:
         """One look: how the group does, what is wrong, what is planned or held back. ``undecided``: whether
         the group gives tokens is not known yet, so that nobody can say that all is well."""
         self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
-        for what, fault in faults.items():
-            self.state(
-                f"fault {what}", fault.text, event="fault", node=fault.node, what=what, text=fault.text
-            )
+        self.faults(faults, over=[what for what in self._faults() if what not in faults])
         warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
         for name, text in warnings.items():
             self.state(name, text, event="note", text=text)
         held = {f"held {_steady(text)}": text for text in plan.held}
         for name, text in held.items():
             self.state(name, "told", event="held", text=text)
-        self._forget(faults, {*warnings, *held})
+        self._forget({*warnings, *held})
         if plan.operations:
             why = why_of(plan)
             self.told.pop("rest", None)
@@ -54,16 +51,24 @@ class Teller:
             if not (good and undecided):
                 self.state("rest", str(good), event="looked", nodes=nodes, of=of, converged=good)
 
-    def _forget(self, faults: Mapping[str, Fault], texts: Container[str]) -> None:
-        for name in [n for n in self.told if n.startswith(("fault ", "warning ", "held "))]:
-            kind, _, what = name.partition(" ")
-            if name in texts or (kind == "fault" and what in faults):
-                continue
-            text = self.told.pop(name)
-            if kind == "fault":
+    def faults(self, faults: Mapping[str, Fault], *, over: Iterable[str]) -> None:
+        """What is wrong, and which of what was wrong is ``over``."""
+        for what, fault in faults.items():
+            self.state(
+                f"fault {what}", fault.text, event="fault", node=fault.node, what=what, text=fault.text
+            )
+        for what in over:
+            if self.told.pop(f"fault {what}", None) is not None:
                 self.say("mended", what=what)
-            elif kind == "warning":
+
+    def _forget(self, texts: Container[str]) -> None:
+        for name in [n for n in self.told if n.startswith(("warning ", "held ")) and n not in texts]:
+            text = self.told.pop(name)
+            if name.startswith("warning "):
                 self.say("note-over", text=text)
+
+    def _faults(self) -> list[str]:
+        return [name.removeprefix("fault ") for name in self.told if name.startswith("fault ")]
 
     def state(self, name: str, value: str, *, event: str = "", **fields: Any) -> None:
         """Say it when it is not what was said last."""

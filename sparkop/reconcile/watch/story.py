@@ -6,6 +6,7 @@ At rest nothing is written: an entry is due only for what the history does not k
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparkop.reconcile.history import BOOTED, FAULT, MENDED, SERVED
@@ -21,6 +22,9 @@ from sparkop.resources.trip import advice_for
 
 RESET_AFTER = 600.0
 """Seconds of canaries without a break after which earlier restarts count no more."""
+QUIET = 600.0
+"""Seconds for which a fault that was over at the next look is not written down again: what comes and goes
+all the time would push the rest out of the history."""
 TEXT = 600
 """Characters of a text that are kept."""
 NEAR = 1.5
@@ -40,6 +44,8 @@ class Fault:
     node: str
     what: str
     remedy: str = ""
+    at: float = 0.0
+    """When it was first seen; seconds since 1970."""
 
     @property
     def text(self) -> str:
@@ -92,35 +98,49 @@ def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     return known
 
 
+def since(now: Mapping[str, Fault], then: Mapping[str, Fault] | None, at: float) -> dict[str, Fault]:
+    """The faults of a look, each with the moment of the first look in a row that has seen it."""
+    return {
+        what: replace(fault, at=then[what].at if then and what in then else at) for what, fault in now.items()
+    }
+
+
 def entries_due(
     entries: Sequence[Mapping[str, Any]],
     then: Mapping[str, Fault] | None,
     now: Mapping[str, Fault],
     at: float,
 ) -> list[dict[str, Any]]:
-    """Entries for faults that were there at two looks (``then`` and ``now``), and for those that were gone
-    at two. ``at``: seconds since 1970."""
+    """Entries for faults that were there at two looks (``then`` and ``now``), for those that were over at the
+    second, and for those that were gone at two. ``at``: seconds since 1970."""
     if then is None:
         return []
     known = open_faults(entries)
-    due = [
-        {
-            "id": f"{FAULT}-{what}-{at:.0f}",
-            "event": FAULT,
-            "what": what,
-            "node": fault.node,
-            "text": fault.text,
-            "at": at,
-        }
-        for what, fault in now.items()
-        if what in then and what not in known
-    ]
-    due += [
-        {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "at": at}
-        for what in sorted(known)
-        if what not in now and what not in then
-    ]
-    return due
+    due = [_begun(what, fault) for what, fault in now.items() if what in then and what not in known]
+    for what, fault in then.items():
+        if what not in now and what not in known and not _told_lately(entries, what, at):
+            due += [_begun(what, fault), _over(what, at)]
+    return due + [_over(what, at) for what in sorted(known) if what not in now and what not in then]
+
+
+def _begun(what: str, fault: Fault) -> dict[str, Any]:
+    return {
+        "id": f"{FAULT}-{what}-{fault.at:.0f}",
+        "event": FAULT,
+        "what": what,
+        "node": fault.node,
+        "text": fault.text,
+        "at": fault.at,
+    }
+
+
+def _over(what: str, at: float) -> dict[str, Any]:
+    return {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "at": at}
+
+
+def _told_lately(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> bool:
+    moments = (entry.get("at") for entry in entries if entry.get("what") == what)
+    return any(isinstance(moment, int | float) and 0 <= at - moment < QUIET for moment in moments)
 
 
 def boots_in(observed: Observed) -> dict[str, str]:

@@ -1,0 +1,143 @@
+"""What breaks while watch waits for a start, or for less than one look: told, and remembered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.events import happened
+from sparkop.reconcile.watch.eye import Rhythm
+from tests.reconcile.simulation import Cluster
+from tests.reconcile.watching import Watching, entries, serving
+
+
+def silent(cluster: Cluster) -> None:
+    cluster.node("spark-2").answer = Answer.SILENT
+
+
+def answers(cluster: Cluster) -> None:
+    cluster.node("spark-2").answer = Answer.WHOLE
+
+
+def unplugged(cluster: Cluster) -> None:
+    plug(cluster, plugged=False)
+
+
+def plugged_in(cluster: Cluster) -> None:
+    plug(cluster, plugged=True)
+
+
+def plug(cluster: Cluster, *, plugged: bool) -> None:
+    fabric = cluster.node("spark-2").fabric
+    for device in fabric["devices"]:
+        device["state"] = "ACTIVE" if plugged else "DOWN"
+    for interface in fabric["interfaces"]:
+        interface.update(carrier=plugged, operstate="up" if plugged else "down")
+
+
+Faulty = tuple[str, Callable[[Cluster], None], Callable[[Cluster], None]]
+FAULTY: list[Faulty] = [("node@spark-2", silent, answers), ("fabric@spark-2", unplugged, plugged_in)]
+
+
+def remembered(cluster: Cluster) -> list[tuple[str, str]]:
+    return [
+        (each.event, each.text.partition(":")[0])
+        for each in happened(cluster.observe(canary=False))
+        if each.event in ("fault", "mended")
+    ]
+
+
+@pytest.mark.parametrize(("what", "breaks", "mends"), FAULTY)
+def test_what_breaks_while_a_start_is_waited_for_is_told_then(
+    what: str,
+    breaks: Callable[[Cluster], None],
+    mends: Callable[[Cluster], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Watch was silent for a minute about a node without power, and for as long as it took about a cable."""
+    cluster = serving()
+    watching = Watching(cluster, rhythm=Rhythm(period=0.05))
+    watching.ticks(2)
+    said, sleep = watching.watch.teller.say, cluster.clock.sleep
+    mended = threading.Event()
+
+    def until_mended(seconds: float) -> None:
+        if threading.current_thread().name != "beside":
+            assert mended.wait(10), "watch is silent about it"
+        sleep(seconds)
+
+    def say(event: str, **fields: Any) -> None:
+        said(event, **fields)
+        if event == "wait-started" and fields["resource"] == "endpoint":
+            breaks(cluster)
+            monkeypatch.setattr(cluster.clock, "sleep", until_mended)
+        elif event == "fault":
+            mends(cluster)
+        elif event == "mended":
+            cluster.manner = "serve"
+            mended.set()
+
+    watching.watch.teller.say = say
+    cluster.manner = "loading"
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    watching.ticks(1)
+    after = watching.names()[watching.names().index("acting") :]
+    assert after.index("fault") < after.index("mended") < after.index("serving")
+    assert [fields["what"] for event, fields in watching.said if event == "mended"] == [what]
+    watching.ticks(2)
+    assert [entry["what"] for entry in entries(cluster, "mended")] == [what], "events tells it too"
+    assert cluster.plan().converged
+
+
+@pytest.mark.parametrize(("what", "breaks", "mends"), FAULTY)
+def test_a_fault_that_one_look_has_seen_is_in_the_story(
+    what: str, breaks: Callable[[Cluster], None], mends: Callable[[Cluster], None]
+) -> None:
+    """A cable that was out for less than a period was told on stdout, and ``events`` did not know of it."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    breaks(cluster)
+    watching.ticks(1)
+    mends(cluster)
+    watching.ticks(3)
+    place = "spark-2" if what == "node@spark-2" else "spark-2, fabric"
+    assert remembered(cluster) == [("fault", place), ("mended", place)]
+    [fault], [mended] = entries(cluster, "fault"), entries(cluster, "mended")
+    assert fault["at"] < mended["at"]
+    before = len(cluster.world.writes)
+    watching.ticks(10)
+    assert len(cluster.world.writes) == before
+
+
+def test_a_fault_that_comes_and_goes_at_every_look_does_not_fill_the_story() -> None:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    until = cluster.clock.now + 1800
+    while cluster.clock.now < until:
+        silent(cluster)
+        watching.ticks(1)
+        answers(cluster)
+        watching.ticks(1)
+    assert 2 <= len(entries(cluster, "fault")) <= 4
+
+
+def test_a_fault_that_was_over_while_another_wrote_is_remembered_afterwards() -> None:
+    """apply works for a while: the entry waits for it."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    silent(cluster)
+    watching.ticks(1)
+    answers(cluster)
+    watching.watch._yields_until = cluster.clock.now + 30
+    watching.ticks(2)
+    assert remembered(cluster) == []
+    watching.minutes(1)
+    assert remembered(cluster) == [("fault", "spark-2"), ("mended", "spark-2")]
