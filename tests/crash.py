@@ -1,4 +1,4 @@
-"""Interrupt apply and stop on a real lab at random moments; a plain apply must then converge (issue 4.2).
+"""Interrupt apply and stop on a real lab at random moments; a plain apply must then converge.
 
 ``python -m tests.crash --lab 20``: twenty interruptions on a lab of its own (root on Linux, stand-in engine):
 SIGKILL and SIGTERM to sparkop, a cut management cable, a node without power. After each: apply exits with 0,

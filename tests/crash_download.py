@@ -1,6 +1,6 @@
 """Interrupt downloads on a real lab at random moments, in every way there is; each must end verified.
 
-``python -m tests.crash --download 20`` (issue 6): twenty interruptions on a lab of its own (root on Linux, no
+``python -m tests.crash --download 20``: twenty interruptions on a lab of its own (root on Linux, no
 engines), of a repository as the public hub has them (Xet hashes, addresses that expire): SIGKILL of sparkop,
 of the transfer program on a node, of the ssh that carries a copy; a power cut; a cut management or fabric
 cable; a hub that cuts answers off, or answers 429, 503 and 500. After each: `sparkop download` exits with 0,

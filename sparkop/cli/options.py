@@ -114,7 +114,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask before serving
 
 
 def choose(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...]) -> Choice:
-    """Row S9: the named spec, else SPARKOP_SPEC, else ./spec.yaml, else the cluster applied last."""
+    """The named spec, else SPARKOP_SPEC, else ./spec.yaml, else the cluster applied last."""
     if spec is not None:
         if not spec.endswith((".yaml", ".yml")) and "/" not in spec:
             raise UsageError(
@@ -184,7 +184,7 @@ def reach_spec(
 
 
 def refuse_unsafe(loaded: LoadedSpec) -> None:
-    """Raise the error of what rules refuse before any node is asked (row B10), with its place in the spec."""
+    """Raise the error of what rules refuse before any node is asked, with its place in the spec."""
     from sparkop.engines.rules import check, refusals
 
     findings = check(loaded.spec)

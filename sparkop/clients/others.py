@@ -29,7 +29,7 @@ def shell_exports(profile: Profile) -> str:
 
 
 def openai_settings(profile: Profile) -> dict[str, Any]:
-    """What a client of an OpenAI-compatible API asks for (row B18). Lengths in tokens."""
+    """What a client of an OpenAI-compatible API asks for. Lengths in tokens."""
     return {
         "baseURL": profile.base_url,
         "model": profile.model,

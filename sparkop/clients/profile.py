@@ -1,4 +1,4 @@
-"""What any client of the served API needs to know (rows A15, B18)."""
+"""What any client of the served API needs to know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EXL3 allocation plan: which bank folders it wants, and its copy as the ranks must see it (A9).
+"""The EXL3 allocation plan: which bank folders it wants, and its copy as the ranks must see it.
 
 A plan is JSON whose ``qdir`` is a colon list of bank folders relative to ``exl3/`` of the checkpoint. The
 ranks mount the checkpoint elsewhere, so the copy names the folders where they are mounted.

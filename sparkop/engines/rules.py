@@ -1,7 +1,7 @@
 """Rules of engines and models as data: what is refused or warned of, why, and how to set it aside.
 
 A rule looks at a spec, and at facts of the nodes where it needs them. A rule that refuses can be set aside
-by its id, with a reason, in ``rules.override`` of the spec (B10).
+by its id, with a reason, in ``rules.override`` of the spec.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ _FIXED = Rule(
     id="rules.fixed",
     applies_to="every spec",
     reason="it guards a secret",
-    source="decision 10",
+    source="principle 10",
     remedy="take the override out and follow the rule's remedy",
     find=_nothing,
     overridable=False,

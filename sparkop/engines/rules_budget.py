@@ -1,4 +1,4 @@
-"""Rules that rest on the memory budget: what the arithmetic forbids is not launched (B10, B11).
+"""Rules that rest on the memory budget: what the arithmetic forbids is not launched.
 
 A model whose numbers are neither shipped nor read has no budget, and no rule here objects to it but the
 chunk's, which then goes by what froze recipe B.
@@ -155,7 +155,7 @@ def rules(made: Budget | None = None) -> tuple[Rule, ...]:
             "sglang.chunk",
             "SGLang, QSA models",
             "the indexer's fp32 workspace grows with chunk x history; 4096 at 0.85 froze the machines",
-            "B10, B11",
+            "recipe B: measured",
             f"engine.chunkedPrefillSize of at most {CHUNK}, or a smaller engine.context "
             "(sparkop budget shows what fits)",
             on(_chunk),
@@ -172,7 +172,7 @@ def rules(made: Budget | None = None) -> tuple[Rule, ...]:
             "budget.memory",
             "models with a budget",
             "a node without free memory stops answering; the guard would kill the rank before that",
-            "B11",
+            "recipe B: its memory budget",
             "a lower memory.kvCache or memory.gpuFraction (sparkop budget --fit finds the largest)",
             on(_memory),
         ),

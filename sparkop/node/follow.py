@@ -1,4 +1,4 @@
-"""A rank's log, kept in files of the owner's while the rank runs: it outlives the container (row B14).
+"""A rank's log, kept in files of the owner's while the rank runs: it outlives the container.
 
 Stdlib-only, Python 3.8 or newer. The follower is a process of its own: no connection, terminal or parent
 holds it. It ends with the container, so that `stop` and `destroy` end it too. ``logs.json`` in the state

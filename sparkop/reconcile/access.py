@@ -17,7 +17,7 @@ class Access:
     key_path: str | None
     """On the head; None without a key."""
     open: bool
-    """The API has no key and listens to more than its own machine (row B16)."""
+    """The API has no key and listens to more than its own machine."""
 
 
 def access_of(desired: Desired) -> Access:

@@ -1,4 +1,4 @@
-"""Asking an API whose ranks may hang: what hangs is found while its answer is waited for (rows A13, B15).
+"""Asking an API whose ranks may hang: what hangs is found while its answer is waited for.
 
 A group with a hung rank takes requests and gives no token, and every request would wait for its whole
 deadline. So after a while without a token all ranks are looked at. A node that is silent to us proves

@@ -1,4 +1,4 @@
-"""One writer: a lease on every node of the cluster, with a heartbeat and a fencing token (decision 7).
+"""One writer: a lease on every node of the cluster, with a heartbeat and a fencing token (principle 7).
 
 The node compares and sets, under a lock (node/lease.py); it never judges time. Whether a holder is dead is
 judged here, by the contender's own monotonic clock: its heartbeat has stood still for ``EXPIRY`` while we

@@ -33,7 +33,7 @@ class Plan:
     def preparation(self) -> Plan:
         """What comes before the ranks are touched; empty when nothing does.
 
-        It can take hours. The ranks are then planned on fresh readings of all nodes (decision 6).
+        It can take hours. The ranks are then planned on fresh readings of all nodes (principle 6).
         """
         before = (o for o in self.operations if o.resource.partition("/")[0] not in GROUP)
         return replace(self, operations=tuple(before))

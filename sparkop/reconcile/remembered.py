@@ -1,6 +1,6 @@
 """What the controller remembers between commands: the clusters that were applied from this machine.
 
-A convenience for the human (row S9), never proof of the world: what is true is read from the nodes.
+A convenience for the human, never proof of the world: what is true is read from the nodes.
 """
 
 from __future__ import annotations

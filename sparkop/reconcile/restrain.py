@@ -34,7 +34,7 @@ class Asked:
 
 
 FRESH = 60.0
-"""Seconds after which a reading is too old to act on (decision 6)."""
+"""Seconds after which a reading is too old to act on (principle 6)."""
 
 
 def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:

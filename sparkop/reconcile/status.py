@@ -137,7 +137,7 @@ class Status:
     loading: str = ""
     """How long ranks that do not serve yet have run, and how long is normal; empty when none loads."""
     open: bool = False
-    """The API has no key and listens to more than its own machine (row B16)."""
+    """The API has no key and listens to more than its own machine."""
     notes: tuple[str, ...] = ()
     """What looks like a fault in the logs, and is none."""
 

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The API key: made once on the head, owner-only, handed to the engine in a mounted file (decision 10).
+"""The API key: made once on the head, owner-only, handed to the engine in a mounted file (principle 10).
 
 A key file that is gone gets the key back that runs: clients have it, and the ranks need no restart. A key
 that somebody else has written stays: the ranks are restarted with it, when a human applies.

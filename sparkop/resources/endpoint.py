@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The served API. Ready means that tokens come out (decision 5); a rank that ends ends the wait."""
+"""The served API. Ready means that tokens come out (principle 5); a rank that ends ends the wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WAITABLE = (
 
 
 LARGE = 900.0
-"""``ready.deadline``, seconds, above which a spec is taken for a large model's, which starts slowly (A16)."""
+"""``ready.deadline``, seconds, above which a spec is taken for a large model's, which starts slowly."""
 
 
 def normal_start(spec: ClusterSpec, measured: float | None) -> str:

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The EXL3 plan of the checkpoint, rewritten to the ranks' paths, on every node (row A9).
+"""The EXL3 plan of the checkpoint, rewritten to the ranks' paths, on every node.
 
 Its content is the checkpoint's; only the bank folders are other. So it is compared once the node's own copy
 of the checkpoint's plan is verified, and is made from that one. The banks are files of the checkpoint: the

@@ -1,6 +1,6 @@
 """Liveness that means tokens: what the canary and the engine's counters tell, look after look. Pure.
 
-A false alarm is worse than a late one (decision 5). So nothing bad is believed after one look, and counters
+A false alarm is worse than a late one (principle 5). So nothing bad is believed after one look, and counters
 that move are progress: a long prefill, a compilation and a full queue are no wedge. A gauge that falls is no
 progress: requests that give up, ours too, free their part of the KV cache.
 """

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The memory guard of every node: its container or unit, running, with the asked floor (row A12)."""
+"""The memory guard of every node: its container or unit, running, with the asked floor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The ranks: one container a node, and one unit (decision 4).
+"""The ranks: one container a node, and one unit (principle 4).
 
 If one has to be replaced, all are: keep the logs, stop all, see that they are gone and that memory came
 back, start the workers, then the head. In a plan::

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (the parameters of the Resource protocol)
-"""The logs of the ranks, kept on each rank's own node by a process there (row B14, ``node/follow.py``).
+"""The logs of the ranks, kept on each rank's own node by a process there (``node/follow.py``).
 
 They are readable when the container is gone. A follower that is missing is started again; nothing else is
 touched. It ends with its container, so `stop` and `destroy` have nothing to end.

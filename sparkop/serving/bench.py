@@ -1,4 +1,4 @@
-"""How fast the model is served: prefill, decode, long context (row A14). The document has the recipe's shape.
+"""How fast the model is served: prefill, decode, long context. The document has the recipe's shape.
 
 The document is a plain dictionary, as it is saved::
 

@@ -1,4 +1,4 @@
-"""A tiny streamed generation: the only proof that a group serves (decision 5).
+"""A tiny streamed generation: the only proof that a group serves (principle 5).
 
 ``/health`` and ``/v1/models`` stay green on a dead or wedged group. A false alarm is worse than a late one:
 a long prefill, the first compilation and a busy queue are no wedge, so *wedged* needs two generations

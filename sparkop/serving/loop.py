@@ -1,4 +1,4 @@
-"""Seeing that an answer goes round in circles: token 0 (``!``) for ever, or a short cycle (row B12)."""
+"""Seeing that an answer goes round in circles: token 0 (``!``) for ever, or a short cycle."""
 
 from __future__ import annotations
 

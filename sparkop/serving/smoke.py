@@ -1,4 +1,4 @@
-"""Does the model do what it is there for: text, tools, pictures, reasoning, streaming (rows A13, B12, B15).
+"""Does the model do what it is there for: text, tools, pictures, reasoning, streaming.
 
 No request has an output cap, as clients send none; reading ends by itself after ``deadline`` or in a loop.
 """

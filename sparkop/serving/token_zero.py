@@ -1,4 +1,4 @@
-"""Two things that look alike in SGLang's log and answers, and are not (rows B12, B17). Pure.
+"""Two things that look alike in SGLang's log and answers, and are not. Pure.
 
 * TileLang warns at compilation that it can't prove the stores of the QSA indexer to be disjoint. They are:
   the warning stands in the logs of groups that serve well, and of those that do not.

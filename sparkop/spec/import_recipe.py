@@ -1,4 +1,4 @@
-"""A recipe's ``.env`` file or exported variables as an overlay of the spec that replaces the recipe (S8)."""
+"""A recipe's ``.env`` file or exported variables as an overlay of the spec that replaces the recipe."""
 
 from __future__ import annotations
 

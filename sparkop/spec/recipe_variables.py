@@ -1,4 +1,4 @@
-"""Every variable of both recipes: the spec field that it became, or why it has none (S8)."""
+"""Every variable of both recipes: the spec field that it became, or why it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The QSA kernel's bar on an H200: `python -m tests.bench kernel [--json FILE]`. Row B4.
+"""The QSA kernel's bar on an H200: `python -m tests.bench kernel [--json FILE]`.
 
 Imports torch and triton only. Prints tables and a verdict on every part of the bar; exit code 1 if one is
 missed. The bar, and where it comes from: docs/explanation/qsa-kernel.md.

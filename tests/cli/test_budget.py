@@ -1,4 +1,4 @@
-"""sparkop budget as a user runs it (B11)."""
+"""sparkop budget as a user runs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
 
 
 def test_both_recipes_without_any_node(capsys: pytest.CaptureFixture[str]) -> None:
-    """The figures of B11, each with its basis and source, and the published ones that do not follow."""
+    """Recipe B's figures, each with its basis and source, and the published ones that do not follow."""
     assert run(["budget", A]) == 0
     shown = capsys.readouterr().out
     assert "2,023,717 tokens, 7.72 contexts of 262,144" in shown

@@ -1,4 +1,4 @@
-"""Commands that only read get hosts that have no method which could change a node (decision 1, issue 4.1)."""
+"""Commands that only read get hosts that have no method which could change a node (principle 1)."""
 
 from __future__ import annotations
 

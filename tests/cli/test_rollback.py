@@ -1,4 +1,4 @@
-"""``sparkop rollback`` as a user runs it: after a bad spec, after a broken file (issue 4.7).
+"""``sparkop rollback`` as a user runs it: after a bad spec, after a broken file.
 
 Nodes, clock and weights are simulated; the spec, what this machine remembers and the command are real.
 """

@@ -1,4 +1,4 @@
-"""The command line shell: exit codes, words instead of tracebacks, which spec a command is about (S9)."""
+"""The command line shell: exit codes, words instead of tracebacks, which spec a command is about."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_validate_with_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_rule_refuses_until_it_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """B10: refused with the reason and the way to override; then only told."""
+    """Refused with the reason and the way to override; then only told."""
     [path] = [path for path in SHIPPED if path.stem == "qwen3.8-flash-next"]
     arguments = ["validate", str(path), "--set", "engine.chunkedPrefillSize=4096"]
     assert run(arguments) == 65

@@ -33,7 +33,7 @@ def connect(folder: Path, *words: str) -> str:
 
 
 def test_opencode_asks_our_server(server: Recorder, tmp_path: Path) -> None:
-    """Row B18: no reasoning_effort, which opencode puts unasked into its request for a title."""
+    """No reasoning_effort, which opencode puts unasked into its request for a title."""
     without = ("--set", "clients.reasoningEffort={}")
     text = connect(tmp_path, "opencode", "spec.yaml", "--base-url", server.url, *without)
     (tmp_path / "opencode.json").write_text(text)
@@ -117,7 +117,7 @@ def test_the_key_comes_from_the_head_when_the_variable_is_not_set(tmp_path: Path
 
 
 def test_recipe_b_s_client_settings(tmp_path: Path) -> None:
-    """Row B18, as JSON and as YAML."""
+    """As JSON and as YAML."""
     spec = str(ROOT / "specs" / "qwen3.8-flash-next.yaml")
     settings = json.loads(connect(tmp_path, "openai", spec))
     assert settings["model"] == "Qwen3.8-Flash-Next-NVFP4"

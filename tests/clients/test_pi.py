@@ -1,4 +1,4 @@
-"""Real Pi against a recording server, on Node 20 and on Node 22: what it sends after ``connect pi`` (A15)."""
+"""Real Pi against a recording server, on Node 20 and on Node 22: what it sends after ``connect pi``."""
 
 from __future__ import annotations
 

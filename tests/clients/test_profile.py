@@ -26,7 +26,7 @@ def recipe(name: str) -> Profile:
 
 
 def test_recipe_a_s_provider() -> None:
-    """Row A15 with the recipe's own values, and what it left to Pi's guess."""
+    """Pi with the recipe's own values, and what it left to Pi's guess."""
     entry = provider_entry(recipe("deepseek-v4.1-flash.yaml"))
     (model,) = entry["models"]
     assert (model["id"], model["contextWindow"], model["maxTokens"]) == (
@@ -46,7 +46,7 @@ def test_recipe_a_s_provider() -> None:
 
 
 def test_recipe_b_s_provider_sends_no_effort_and_no_key() -> None:
-    """Row B18."""
+    """What the recipe's README says of any other client."""
     found = recipe("qwen3.8-flash-next.yaml")
     entry = provider_entry(found)
     assert (entry["models"][0]["contextWindow"], entry["models"][0]["maxTokens"]) == (900000, 32768)

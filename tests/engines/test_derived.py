@@ -1,4 +1,4 @@
-"""Values that follow from others: what must hold whatever the user asks for (A10, B8)."""
+"""Values that follow from others: what must hold whatever the user asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EXL3 plan as the ranks must see it (A9)."""
+"""The EXL3 plan as the ranks must see it."""
 
 from __future__ import annotations
 

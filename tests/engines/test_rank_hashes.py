@@ -45,7 +45,7 @@ def recorded() -> dict[str, Document]:
 
 @pytest.mark.parametrize("name", HASHES)
 def test_an_upgrade_restarts_no_group(name: str) -> None:
-    """What an older sparkop started must still be what this one wants (decision 3)."""
+    """What an older sparkop started must still be what this one wants (principle 3)."""
     cluster = spec(name)
     ranks = desire(cluster, engine_of(cluster), recorded()).ranks
     assert tuple(hash_of(rank.container) for rank in ranks) == HASHES[name]

@@ -1,4 +1,4 @@
-"""Recipe A to the letter, rank by rank (A6, A8, A10, A11).
+"""Recipe A to the letter, rank by rank.
 
 Allowed differences from the recipe, each with its reason:
 

@@ -1,4 +1,4 @@
-"""Recipe B to the letter, rank by rank (B6 to B9, B13, B16).
+"""Recipe B to the letter, rank by rank.
 
 Allowed differences from the recipe, each with its reason:
 
@@ -170,7 +170,7 @@ def test_extra_arguments_stand_before_the_group_and_after_all_else() -> None:
 
 
 def test_key_reaches_the_head_by_a_file() -> None:
-    """B16: a key is offered, never on the command line; the follower needs none."""
+    """A key is offered, never on the command line; the follower needs none."""
     cluster = spec(RECIPE_B, {"api.key": "generate"})
     rendering = render(cluster, facts_of(cluster))
     head, worker = rendering.ranks

@@ -1,4 +1,4 @@
-"""Both recipes from the recorded facts of a pair of GB10s, as `sparkop render --facts` does it (A11, B6)."""
+"""Both recipes from the recorded facts of a pair of GB10s, as `sparkop render --facts` does it."""
 
 from __future__ import annotations
 

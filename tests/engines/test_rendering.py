@@ -1,4 +1,4 @@
-"""What holds for every engine and every number of nodes (S1, S6, decision 10)."""
+"""What holds for every engine and every number of nodes (principle 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: what is refused, with which words, and how it is set aside (B10, B8, B16)."""
+"""Rules: what is refused, with which words, and how it is set aside."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_recipe_a_may_use_expandable_segments() -> None:
 
 
 def test_open_api_is_a_warning() -> None:
-    """B16: said, but not refused; silent for a key or for the loopback address."""
+    """Said, but not refused; silent for a key or for the loopback address."""
     (finding,) = check(spec(RECIPE_B))
     assert (finding.rule.id, finding.rule.severity) == ("api.exposure", Severity.WARNING)
     assert check(spec(RECIPE_B, {"api.key": "generate"})) == []
@@ -245,7 +245,7 @@ def _refusal(loaded: LoadedSpec) -> InvalidSpecError:
 
 
 def test_refusal_names_the_place_the_rule_and_the_way_out() -> None:
-    """What `sparkop validate` prints for B10."""
+    """What `sparkop validate` prints for what recipe B forbids."""
     loaded = load([SPECS / f"{RECIPE_B}.yaml"], ['engine.extraArgs=["--load-format","dummy"]'])
     (problem,) = _refusal(loaded).problems
     text = str(problem)

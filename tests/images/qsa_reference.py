@@ -21,7 +21,7 @@ KERNEL_PATH = Path(__file__).parents[2] / "images" / "sglang-sm121" / "qsa_fa_fa
 
 
 def load_kernel() -> ModuleType:
-    """The module as the image holds it: one file that imports nothing of this project (row B4)."""
+    """The module as the image holds it: one file that imports nothing of this project."""
     name = "qsa_fa_fallback"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, KERNEL_PATH)

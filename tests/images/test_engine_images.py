@@ -1,4 +1,4 @@
-"""The lab's engine images: built once, laid into each lab's registry, pulled by digest (issue 2.3)."""
+"""The lab's engine images: built once, laid into each lab's registry, pulled by digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The patcher of the SGLang image (row B3): what it patches, what it refuses, and what runs afterwards."""
+"""The patcher of the SGLang image: what it patches, what it refuses, and what runs afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The QSA fallback kernel (row B4) without a GPU: interpreted on the CPU, and compiled for SM121.
+"""The QSA fallback kernel without a GPU: interpreted on the CPU, and compiled for SM121.
 
 Needs torch, triton, numpy, pytest and hypothesis, and nothing of this project's own dependencies. What only a
 GPU shows, speed and replays of a CUDA graph, `python -m tests.bench kernel` measures and checks.

@@ -1,4 +1,4 @@
-"""The stand-in in SGLang's manner (facts of engine-facts, section 2; issue 2.3)."""
+"""The stand-in in SGLang's manner (facts of engine-facts, section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in in vLLM's manner: as the engine was measured, or tests on it prove nothing (issue 2.3)."""
+"""The stand-in in vLLM's manner: as the engine was measured, or tests on it prove nothing."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_no_configuration_ends_with_1(stage: Stage) -> None:
 
 
 def test_a_plan_with_a_missing_bank_ends_with_1(stage: Stage, tmp_path: Path) -> None:
-    """Row A9: bank paths that were not rewritten to the container's must show."""
+    """Bank paths that were not rewritten to the container's must show."""
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"qdir": f"{tmp_path}:/model/exl3/qn"}))
     rank = stage.vllm(ST_EXL3_PLAN=str(plan))
@@ -330,7 +330,7 @@ def test_die_ends_with_0_or_the_code_that_is_asked(stage: Stage) -> None:
 
 @pytest.mark.parametrize("on", ["head", "worker"])
 def test_a_wedge_is_green_runs_and_yields_nothing_until_it_is_mended(stage: Stage, on: str) -> None:
-    """Recipe B's users met it on either rank; a canary that trusts health alone misses it (decision 5)."""
+    """Recipe B's users met it on either rank; a canary that trusts health alone misses it (principle 5)."""
     import threading
 
     head, worker = stage.vllm_pair()

@@ -1,4 +1,4 @@
-"""The tiny model's files fit together and stay small; that it answers is seen in the lab (issue 2.3)."""
+"""The tiny model's files fit together and stay small; that it answers is seen in the lab."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class TestContainers:
     def test_a_kept_log_is_bounded_and_shows_no_key(
         self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Engines print their arguments, the key among them (decision 10)."""
+        """Engines print their arguments, the key among them (principle 10)."""
         engine.containers["r0"] = {
             "Id": "r0",
             "State": {"Status": "exited"},

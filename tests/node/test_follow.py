@@ -1,4 +1,4 @@
-"""A rank's log outlives its container: kept by a process that ends with it (row B14)."""
+"""A rank's log outlives its container: kept by a process that ends with it."""
 
 from __future__ import annotations
 

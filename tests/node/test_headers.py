@@ -1,4 +1,4 @@
-"""Sizes of tensors by the headers of a checkpoint, on the node (B11)."""
+"""Sizes of tensors by the headers of a checkpoint, on the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard's decisions over recorded and made traces, with an injected clock (row A12)."""
+"""The guard's decisions over recorded and made traces, with an injected clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads against a hub that misbehaves: they end verified, or in a clear error (A2, B2, S2)."""
+"""Downloads against a hub that misbehaves: they end verified, or in a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A power cut at every write and fsync of ledger, staging and rebuild: nothing wrong is believed (A3, S2)."""
+"""A power cut at every write and fsync of ledger, staging and rebuild: nothing wrong is believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State that is damaged, places that are shared, disks that do not take it, clocks that jump (A2, S2)."""
+"""State that is damaged, places that are shared, disks that do not take it, clocks that jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image counts only when its engine has it whole, whatever the way does to its bytes (A5, B3)."""
+"""An image counts only when its engine has it whole, whatever the way does to its bytes."""
 
 from __future__ import annotations
 

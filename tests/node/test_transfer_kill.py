@@ -1,4 +1,4 @@
-"""The transfer as the processes that a node runs: detached, killed at any moment, found again (A2, S2)."""
+"""The transfer as the processes that a node runs: detached, killed at any moment, found again."""
 
 from __future__ import annotations
 

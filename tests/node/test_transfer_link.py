@@ -1,4 +1,4 @@
-"""A degraded link is named before a long copy; a busy machine or a slow disk is not called one (A4)."""
+"""A degraded link is named before a long copy; a busy machine or a slow disk is not called one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes come from and lie: parts, hub cache, copies by other tools, peers (A3, A4, B2)."""
+"""Where the bytes come from and lie: parts, hub cache, copies by other tools, peers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_parts_are_fetched_straight_into_the_shard(node: Node, hub: Hub, manifes
 
 
 def test_a_shard_that_its_parts_do_not_make_is_told_as_that(node: Node, hub: Hub) -> None:
-    """A3: a part that the repository lacks shows in the whole's own hash only; another source won't help."""
+    """A part that the repository lacks shows in the whole's own hash only; another source won't help."""
     status = node.run(node.job([{**shard(), "sha256": "0" * 64}], hub))
     assert (status["phase"], status["error"]["kind"]) == ("failed", "content")
     assert "a part is missing in the repository or its list is wrong" in status["error"]["remedy"]

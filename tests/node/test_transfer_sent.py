@@ -1,4 +1,4 @@
-"""What a node has handed on does not stay in its page cache (A4): on a Spark that is the model's memory."""
+"""What a node has handed on does not stay in its page cache: on a Spark that is the model's memory."""
 
 from __future__ import annotations
 

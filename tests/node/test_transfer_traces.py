@@ -1,4 +1,4 @@
-"""What transfers leave on a node beside the files goes with the last of them: folders, and the lock (S2)."""
+"""What transfers leave on a node beside the files goes with the last of them: folders, and the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ours that run without a container: started once, found again beyond doubt, ended (row A12)."""
+"""Programs of ours that run without a container: started once, found again beyond doubt, ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What apply does from end to end, on a simulated cluster: rows S2 and S7, decisions 4 to 7."""
+"""What apply does from end to end, on a simulated cluster: principles 4 to 7."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_what_is_not_ours_is_never_touched() -> None:
 
 
 def test_stop_removes_ranks_and_guards_and_remembers_it() -> None:
-    """S7: gone, memory back, and the mark is on every node."""
+    """Gone, memory back, and the mark is on every node."""
     cluster = serving()
     stopped = cluster.stop(holder="ada@desk/1/0")
     assert all(not node.containers for node in cluster.world.nodes.values())

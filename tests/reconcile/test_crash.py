@@ -1,6 +1,6 @@
 """The crash matrix: the writer dies before or after every write, or its reply is lost; apply mends it.
 
-S2: interrupted anywhere, the next apply carries on and loses nothing. The same for stop.
+Interrupted anywhere, the next apply carries on and loses nothing. The same for stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recorded facts are for reports that people post: they hold what a node is, and no secret (decision 10)."""
+"""Recorded facts are for reports that people post: they hold what a node is, and no secret (principle 10)."""
 
 from __future__ import annotations
 

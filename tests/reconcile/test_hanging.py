@@ -1,4 +1,4 @@
-"""A rank that hangs: smoke soon says which one, and never as a node is silent to us alone (A13, B15)."""
+"""A rank that hangs: smoke soon says which one, and never as a node is silent to us alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer (decision 7): two contenders, a paused one, a sleeping one, clocks that jump."""
+"""One writer (principle 7): two contenders, a paused one, a sleeping one, clocks that jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's own pool and the memory that is left, beside the budget (B11); rules before anything (B10)."""
+"""The engine's own pool and the memory that is left, beside the budget; rules before anything."""
 
 from __future__ import annotations
 

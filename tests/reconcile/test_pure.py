@@ -1,4 +1,4 @@
-"""`reconcile` can't read, write, ask or look at a clock: what it needs is in its arguments (decision 1)."""
+"""`reconcile` can't read, write, ask or look at a clock: what it needs is in its arguments (principle 1)."""
 
 from __future__ import annotations
 

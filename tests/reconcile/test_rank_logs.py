@@ -1,4 +1,4 @@
-"""The ranks' logs are kept while they run, and readable when they are gone (row B14)."""
+"""The ranks' logs are kept while they run, and readable when they are gone."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_bad_spec_and_back_ends_in_the_same_world() -> None:
-    """Issue 4.7: apply S1, a bad S2 that is never ready, S1 again."""
+    """Apply S1, a bad S2 that is never ready, S1 again."""
     cluster = Cluster.make()
     cluster.apply()
     before = cluster.shape()

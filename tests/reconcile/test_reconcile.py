@@ -165,7 +165,7 @@ def test_every_kind_stands_on_kinds_that_exist() -> None:
 
 
 def test_preparation_leaves_the_group_for_a_later_look() -> None:
-    """After hours of download the ranks are planned on fresh readings (decision 6)."""
+    """After hours of download the ranks are planned on fresh readings (principle 6)."""
     plan = many(2).plan()
     assert {kind_of(o.resource) for o in plan.preparation.operations}.isdisjoint({"rank", "endpoint"})
     group = Cluster.make()

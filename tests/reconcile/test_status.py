@@ -128,7 +128,7 @@ def test_a_rank_of_another_configuration_is_told() -> None:
 
 
 def test_the_guard_tells_its_floor_and_its_trip_with_advice() -> None:
-    """Row A12: lower the cache before you raise the floor."""
+    """Lower the cache before you raise the floor."""
     cluster = serving()
     CHANGES["trip"](cluster.node("spark-2"), {"available": 9, "floor": GIB})
     cluster.node("spark-2").exit("test-r1", 137)

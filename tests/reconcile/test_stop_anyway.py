@@ -65,7 +65,7 @@ def names(cluster: Cluster, node: str) -> set[str]:
 
 @pytest.mark.parametrize("unwritable", ["spark-1", "spark-2"])
 def test_stop_names_a_node_whose_state_cannot_be_written_and_stops_the_others(unwritable: str) -> None:
-    """A group without one rank serves nobody; what can't be fenced is not touched (decision 7)."""
+    """A group without one rank serves nobody; what can't be fenced is not touched (principle 7)."""
     cluster = Cluster.make()
     cluster.apply()
     other = "spark-2" if unwritable == "spark-1" else "spark-1"

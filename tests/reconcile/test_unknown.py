@@ -1,4 +1,4 @@
-"""What can't be read is neither there nor absent (decision 2): nothing is changed for it."""
+"""What can't be read is neither there nor absent (principle 2): nothing is changed for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a start before the first token: how long it takes as a rule (A16)."""
+"""What is said of a start before the first token: how long it takes as a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rewritten EXL3 plan on simulated nodes (A9): made, compared by content, repaired alone."""
+"""The rewritten EXL3 plan on simulated nodes: made, compared by content, repaired alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub's list through the real huggingface_hub, against a hub over HTTP (A2, B2)."""
+"""The hub's list through the real huggingface_hub, against a hub over HTTP."""
 
 from __future__ import annotations
 

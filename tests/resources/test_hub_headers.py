@@ -1,4 +1,4 @@
-"""Configuration and headers of a repository by ranged reads of the lab's hub, over loopback (B11)."""
+"""Configuration and headers of a repository by ranged reads of the lab's hub, over loopback."""
 
 from __future__ import annotations
 

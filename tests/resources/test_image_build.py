@@ -1,4 +1,4 @@
-"""Images built on the nodes (row B3): what is planned, what the nodes get, when it is done again."""
+"""Images built on the nodes: what is planned, what the nodes get, when it is done again."""
 
 from __future__ import annotations
 

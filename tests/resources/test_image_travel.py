@@ -1,4 +1,4 @@
-"""An image goes from node to node; the registry is asked once (A5, B3)."""
+"""An image goes from node to node; the registry is asked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that engines print must not pass through logs (row S7, design decision 10)."""
+"""Keys that engines print must not pass through logs (principle 10)."""
 
 from __future__ import annotations
 

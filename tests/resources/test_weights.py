@@ -1,4 +1,4 @@
-"""The weights resource with real processes on both nodes and a hub over HTTP (A2, A4, B2, S2)."""
+"""The weights resource with real processes on both nodes and a hub over HTTP."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_folder_that_is_not_shared_is_refused_before_a_byte_comes(
 def test_bytes_that_would_leave_the_fabric_are_refused_whichever_end_has_the_wrong_route(
     make: Make, wrong: str
 ) -> None:
-    """A4: the sender's own route carries the bytes, the receiver's the requests; the spec may allow others.
+    """The sender's own route carries the bytes, the receiver's the requests; the spec may allow others.
 
     The kernel answers from 127.0.0.1, which is not the fabric address of the node in question.
     """

@@ -1,4 +1,4 @@
-"""What the weights differ in and what is planned for it: pure (A4, B2, S3)."""
+"""What the weights differ in and what is planned for it: pure."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_check_of_a_shared_folder_waits_for_its_download() -> None:
     ],
 )
 def test_a_folder_that_is_called_shared_is_compared_without_writing(other: Any, told: str) -> None:
-    """A4: a diff can't write a mark; dates prove a difference, numbers only a doubt."""
+    """A diff can't write a mark; dates prove a difference, numbers only a doubt."""
     found = compare({"n1": {**ALL, "dates": 1, "inodes": 2}, "n2": {**ALL, **other}}, distribution="shared")
     assert bool(found.warnings) is bool(told)
     assert told in "".join(found.warnings)
@@ -325,7 +325,7 @@ def test_only_a_node_that_downloads_is_looked_at_and_told_to_have_parts(
 
 
 def test_a_shard_that_was_not_put_together_is_told_with_what_to_do() -> None:
-    """A16: the engine only says that a shard is missing; a list of names has no remedy."""
+    """The engine only says that a shard is missing; a list of names has no remedy."""
     flaw = "2 of its 2 parts are here, not put together"
     lost = {**NO_SHARD, "flaws": {"m.safetensors": flaw}}
     found, _ = with_parts({"n1": KEPT, "n2": lost})
@@ -354,7 +354,7 @@ def test_the_manifest_gives_a_shard_its_hash_and_must_agree_with_the_hub() -> No
 
 
 def test_a_repository_without_a_required_file_is_told_before_it_is_fetched() -> None:
-    """A6: a checkpoint that can't start is not worth its download."""
+    """A checkpoint that can't start is not worth its download."""
     files = [
         remote("config.json"),
         remote("exl3/qn/L03.part.safetensors"),
@@ -369,7 +369,7 @@ def test_a_repository_without_a_required_file_is_told_before_it_is_fetched() -> 
 
 @pytest.mark.parametrize("manifest", [{}, {"other": "1" * 64}])
 def test_a_shard_in_parts_that_the_manifest_does_not_list_is_named(manifest: Mapping[str, str]) -> None:
-    """A3: parts verify one by one also when the last of them is missing; only the whole's hash tells."""
+    """Parts verify one by one also when the last of them is missing; only the whole's hash tells."""
     parts = (remote("m.part00"), remote("m.part01"))
     others = (remote("other"),) if manifest else ()
     spec = WeightsSpec(repository="org/name", path="/w", manifest="sums.txt")

@@ -1,4 +1,4 @@
-"""``sparkop download`` on two real hosts: sshd, the hub, faults in the middle (A2, A3, A4, S2)."""
+"""``sparkop download`` on two real hosts: sshd, the hub, faults in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real Pi asks the lab's real vLLM; clients on the controller are kept in step (rows A15, S3; issue 12)."""
+"""Real Pi asks the lab's real vLLM; clients on the controller are kept in step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory guard on real hosts: it kills whatever else fails; what it did is told, not repeated (A12)."""
+"""The memory guard on real hosts: it kills whatever else fails; what it did is told, not repeated."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def containers(user: User) -> list[str]:
 
 
 def test_from_nothing_to_tokens_with_the_recipes_own_settings(recipe: User) -> None:
-    """Download, rebuild, verify, copy, plan, key, guard, ranks, ready, smoke (A2 to A13)."""
+    """Download, rebuild, verify, copy, plan, key, guard, ranks, ready, smoke."""
     first = recipe.sparkop("apply", *SPEC, check=0)
     assert "http://spark-1.lab:8000/v1" in first.out
     assert "nothing to do" in recipe.sparkop("apply", *SPEC, check=0).err

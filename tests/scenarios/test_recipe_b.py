@@ -55,7 +55,7 @@ def planned(user: User, *more: str) -> list[tuple[str, str, str]]:
 
 
 def test_from_nothing_to_tokens_by_an_image_that_both_hosts_built(recipe: User) -> None:
-    """B1, B3, B6 to B9: rendered arguments and no others, the patched backend, and drift mended in place."""
+    """Rendered arguments and no others, the patched backend, and drift mended in place."""
     recipe.sparkop("apply", *SPEC, "--yes", check=0)
     assert "nothing to do" in recipe.sparkop("apply", *SPEC, check=0).err
 
@@ -83,7 +83,7 @@ def test_from_nothing_to_tokens_by_an_image_that_both_hosts_built(recipe: User) 
 
 
 def logs_outlive_their_containers(user: User) -> None:
-    """B14, B15, B17: owner-only on their nodes, mended without a restart, readable after a stop, and no
+    """Owner-only on their nodes, mended without a restart, readable after a stop, and no
     follower is left. TileLang's warning is told as what it is."""
     state = "/root/.sparkop/qwen38-flash-next"
     for rank, host in enumerate(HOSTS):
@@ -166,7 +166,7 @@ def test_a_copy_elsewhere_on_a_host_is_used_when_its_bytes_are_right(recipe: Use
 
 
 def test_each_host_downloads_by_itself_or_gets_a_copy_into_the_hubs_own_cache(recipe: User) -> None:
-    """B2: both modes, several revisions side by side, and the real library loads them offline."""
+    """Both modes, several revisions side by side, and the real library loads them offline."""
     lab = recipe.lab
     size = (model_folder() / "model.safetensors").stat().st_size
     for host in HOSTS:

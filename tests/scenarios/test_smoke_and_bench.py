@@ -1,4 +1,4 @@
-"""smoke and bench as a user runs them (A13, A14, B12): over SSH, with the stand-in and with real vLLM."""
+"""smoke and bench as a user runs them: over SSH, with the stand-in and with real vLLM."""
 
 from __future__ import annotations
 

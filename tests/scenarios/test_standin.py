@@ -104,7 +104,7 @@ def test_apply_killed_anywhere_and_applied_again(user: User, seconds: float) -> 
 
 
 def test_the_key_appears_nowhere_that_it_should_not(user: User) -> None:
-    """Not in argv, labels, environment, logs, plans or status (design decision 10)."""
+    """Not in argv, labels, environment, logs, plans or status (principle 10)."""
     user.sparkop("apply", STANDIN, check=0)
     key = user.sparkop("lab", "run", "--", "ssh", "spark-1", "cat", ".sparkop/standin/api_key").out.strip()
     assert len(key) >= 32
@@ -130,7 +130,7 @@ def test_usage_and_invalid_specs_have_their_own_exit_codes(user: User) -> None:
 
 
 def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
-    """S1, then S2, then back to S1; then everything that sparkop made is gone (issue 4.7, 4.8)."""
+    """S1, then S2, then back to S1; then everything that sparkop made is gone."""
     own = (STANDIN, "--set", "weights.path=~/models/alone")  # a file that another cluster uses too stays
     assert user.sparkop("rollback", STANDIN, check=6).err.count("no other spec")
     user.sparkop("apply", *own, check=0)
@@ -151,7 +151,7 @@ def test_rollback_goes_back_and_destroy_leaves_nothing(user: User) -> None:
 
 
 def test_a_node_that_the_registry_does_not_answer_gets_the_image_of_another(user: User) -> None:
-    """The registry is asked once, and the image that came over the fabric is no difference (A5)."""
+    """The registry is asked once, and the image that came over the fabric is no difference."""
     user.sparkop("destroy", STANDIN, "--yes")  # whatever pulled images were there
     spark_2, log = user.lab.host("spark-2"), user.lab.paths.logs / "registry.log"
     before = log.read_text().count("/manifests/")

@@ -1,4 +1,4 @@
-"""Real vLLM, tensor parallel over two lab hosts: what the README's first command shows (issue 2)."""
+"""Real vLLM, tensor parallel over two lab hosts: what the README's first command shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers in circles are seen soon (row B12), and honest ones never are."""
+"""Answers in circles are seen soon, and honest ones never are."""
 
 from __future__ import annotations
 

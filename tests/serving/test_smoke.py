@@ -62,7 +62,7 @@ def test_a_good_model_passes_everything() -> None:
 
 
 def test_no_request_has_an_output_cap_and_the_key_is_only_in_the_header() -> None:
-    """A cap would hide a loop; decision 10."""
+    """A cap would hide a loop; principle 10."""
     head = Head(good)
     list(smoke(Api(head, 8000, "tiny", KEY), EVERYTHING))  # type: ignore[arg-type]
     assert len(head.asked) == 7
@@ -162,7 +162,7 @@ class Endless(Body):
 
 
 def test_token_0_for_ever_is_a_loop_that_ends_soon() -> None:
-    """Row B12: HTTP 200, `!` until the context is full."""
+    """HTTP 200, `!` until the context is full."""
     made: list[Endless] = []
 
     def reply(path: str, body: Any) -> Body:

@@ -59,7 +59,7 @@ def test_a_null_error_beside_choices_is_none() -> None:
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 60), max_size=6), st.booleans())
 def test_a_tool_call_is_the_same_however_it_is_split(city: str, cuts: list[int], indexed: bool) -> None:
-    """Row B15's users met arguments that come a character at a time."""
+    """Users met arguments that come a character at a time."""
     text = json.dumps({"city": city})
     places = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
     parts = [text[a:b] for a, b in pairwise(places)]

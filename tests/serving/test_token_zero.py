@@ -1,4 +1,4 @@
-"""TileLang's warning is no fault, token 0 for ever is one: told apart (rows B12, B17)."""
+"""TileLang's warning is no fault, token 0 for ever is one: told apart."""
 
 from __future__ import annotations
 

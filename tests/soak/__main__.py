@@ -29,7 +29,7 @@ SLACK = 3.0
 """Seconds after its end in which a fault may still cost a request."""
 REST = 80.0
 MOST_AT_REST = 0.005
-"""Part of a core (issue 5)."""
+"""Part of a core."""
 GROWTH = 1.3
 """How many times its size of the first minute watch may have at the end."""
 

@@ -1,4 +1,4 @@
-"""A recipe's .env file or exported variables become an overlay that renders what the recipe ran (S8)."""
+"""A recipe's .env file or exported variables become an overlay that renders what the recipe ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every variable of both recipes has a field or a reason (S8)."""
+"""Every variable of both recipes has a field or a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher's log: what was told on this machine, kept for its owner (row B14)."""
+"""The launcher's log: what was told on this machine, kept for its owner."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_memory_under_a_floor_is_a_condition_of_its_node(
 
 
 def test_an_api_without_a_key_is_said_to_be_open(capsys: pytest.CaptureFixture[str]) -> None:
-    """B16: and what closes it."""
+    """And what closes it."""
     api = {"port": 8000, "servedNames": ["tiny"], "key": "none"}
     for bind, told in (("0.0.0.0", True), ("127.0.0.1", False)):
         text = shown(Cluster.make(spec_of(api={**api, "bind": bind})), capsys)
@@ -130,7 +130,7 @@ def test_an_api_without_a_key_is_said_to_be_open(capsys: pytest.CaptureFixture[s
 
 
 def test_token_zero_is_told_with_its_cause_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """B12: ``degenerate`` alone says nothing to a person."""
+    """``degenerate`` alone says nothing to a person."""
     engine = {"kind": "sglang", "context": 32768}
     cluster = Cluster.make(spec_of(engine=engine, image={"reference": IMAGE}))
     state = EndpointState(Serving.DEGENERATE, "only '!', 16 times", text="!" * 16)

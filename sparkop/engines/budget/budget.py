@@ -206,7 +206,7 @@ def _sglang_beside(checkpoint: Checkpoint, wanted: Asked) -> list[Line]:
 
 def indexer_workspace(chunk: int | None, context: int) -> tuple[int, str]:
     """Bytes that QSA's prefill takes and gives back, layer by layer, and the formula: fp32 logits of every
-    token of the piece against the history, twice (B11: 8 to 10 GB at 4096 x 300,000)."""
+    token of the piece against the history, twice (recipe B: 8 to 10 GB at 4096 x 300,000)."""
     piece = prefill_piece(chunk, context)
     default = {None: " (SGLang's own chunk)", 0: " (whole prompts)"}.get(chunk, "")
     return 2 * 4 * piece * context, f"2 copies x 4 B x {piece:,} tokens{default} x {context:,} of history"

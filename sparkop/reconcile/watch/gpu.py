@@ -2,7 +2,7 @@
 
 Asked once a minute, and at once when tokens fail to come. A container that has lost its GPU (NVML says
 "Unknown Error") goes on as long as nothing opens the GPU anew; only a new container helps. Stuck clocks are
-physical: told, and never a reason to restart (decision 6).
+physical: told, and never a reason to restart (principle 6).
 """
 
 from __future__ import annotations

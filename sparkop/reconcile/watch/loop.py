@@ -1,4 +1,4 @@
-"""Self-healing: look, reconcile, restrain, execute; again and again (row S4).
+"""Self-healing: look, reconcile, restrain, execute; again and again.
 
 Every trigger leads to the same tick. A tick that finds nothing to do writes nothing. The lease is held only
 while something is done, so an ``apply`` has to wait for one step at the most.

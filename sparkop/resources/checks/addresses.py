@@ -336,7 +336,7 @@ CHECKS = (
         "what a node's fabric sets by hand (HEAD_IP, HEAD_IFNAME, HEAD_HCAS of the recipes)",
         "the interface, address or device is not there, or the interface has no IPv4: fail; the interface is "
         "no RDMA device's: warn",
-        "row A11",
+        "recipe A",
         _override,
         ("fabric",),
         between_nodes,

@@ -223,7 +223,7 @@ CHECKS = (
         "what is handed to NCCL, Gloo and the engine: address, interface, devices, GID index",
         "not known: unknown, and no rank is started; devices that are joined with the head's are in another "
         "network: fail (warn without GPUs)",
-        "row A11",
+        "recipe A",
         _facts_known,
         ("fabric", "machine"),
         between_nodes,
@@ -240,7 +240,7 @@ CHECKS = (
         "rules",
         "the spec, by the limits of its engine and model",
         "a rule refuses it: fail; a rule warns: warn",
-        "rows B1, B10",
+        "both recipes",
         _rules,
         applies=_on_head,
     ),

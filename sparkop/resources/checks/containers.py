@@ -290,7 +290,7 @@ CHECKS = (
         "nccl.preload",
         "version and SHA-256 of the NCCL that engine.nccl.preload names",
         "another build than on the first node: fail; on some nodes only, or not what its name says: warn",
-        "row B7",
+        "recipe B",
         _staged,
         applies=between_nodes,
     ),

@@ -168,7 +168,7 @@ CHECKS = (
         "memory.total",
         "MemTotal",
         "less than memory.minimumTotal: fail",
-        "row B1",
+        "recipe B",
         _total,
         ("memory",),
         kind=PREREQUISITES,

@@ -1,4 +1,4 @@
-"""An image that is built on every node (row B3), known by a label: a hash of context and base.
+"""An image that is built on every node, known by a label: a hash of context and base.
 
 A base that is named by tag is what the head has under that tag: the other nodes build from the same digest.
 """

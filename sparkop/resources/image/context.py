@@ -1,4 +1,4 @@
-"""The files that an image is built of (row B3): found on the controller, packed the same way every time."""
+"""The files that an image is built of: found on the controller, packed the same way every time."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _problems(desired: Desired, observed: Observed, found: Mapping[str, Weights]
 
 
 def _not_put_together(checkpoint: Checkpoint, found: Mapping[str, Weights]) -> Iterator[str]:
-    """A16: an engine only says that a shard is missing."""
+    """An engine only says that a shard is missing."""
     whole = {file.path for file in checkpoint.files if file.parts}
     for name, weights in found.items():
         for path in weights.missing:

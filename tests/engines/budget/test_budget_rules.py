@@ -1,4 +1,4 @@
-"""No launch that the arithmetic forbids: rules on the budget, and the largest values that pass (B10, B11)."""
+"""No launch that the arithmetic forbids: rules on the budget, and the largest values that pass."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_state_slot_is_refused() -> None:
     ],
 )
 def test_what_fits_is_accepted(recipe: str, changes: dict[str, Any]) -> None:
-    """B10: more than 1024 is refused only where the budget does not allow it."""
+    """More than 1024 is refused only where the budget does not allow it."""
     assert refusals(check(spec(recipe, changes))) == []
 
 

@@ -1,4 +1,4 @@
-"""KV bytes of a token and tokens of a pool, for every kind of attention (B11)."""
+"""KV bytes of a token and tokens of a pool, for every kind of attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights, tables, state and workspaces of both recipes; what is read, computed, fitted, quoted (B11)."""
+"""Weights, tables, state and workspaces of both recipes; what is read, computed, fitted, quoted."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_engram_tables_in_memory_count() -> None:
 
 
 def test_indexer_workspace_as_observed() -> None:
-    """B11: 8 to 10 GB at 4096 x 300,000."""
+    """8 to 10 GB at 4096 x 300,000."""
     size, _ = indexer_workspace(4096, 300_000)
     assert 8 * GB <= size <= 10 * GB
 
