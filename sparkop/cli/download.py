@@ -81,7 +81,8 @@ def _bytes(rate: str | None) -> int:
 
 def _update(spec: ClusterSpec) -> None:
     from sparkop.resources.compare import counted
-    from sparkop.resources.weights.hub import describe, endpoint_of, is_commit
+    from sparkop.resources.weights.hub import describe, endpoint_of
+    from sparkop.spec.text import is_commit
 
     weights = spec.weights
     endpoint = endpoint_of(weights.endpoint)

@@ -157,17 +157,13 @@ def _aim(
     path: str | None,
     amount: str | None,
 ) -> tuple[Fault, Target]:
-    from difflib import get_close_matches
-
     from sparkop.errors import UsageError
     from sparkop.lab.faults import FAULTS, Target
     from sparkop.lab.lab import Lab
+    from sparkop.spec.suggest import nearest
 
     if fault not in FAULTS:
-        close = get_close_matches(fault, FAULTS)
-        raise UsageError(
-            f"no fault {fault!r}", remedy=f"did you mean {close[0]}?" if close else "sparkop lab break --help"
-        )
+        raise UsageError(f"no fault {fault!r}", remedy=nearest(fault, FAULTS) or "sparkop lab break --help")
     running = Lab.load(name)
     return FAULTS[fault], Target(running, running.host(host), rail, rank, path, amount)
 

@@ -12,6 +12,7 @@ from sparkop.hosts.base import ContainerOptions, Mount
 from sparkop.spec.engines import ContainerSettings, NcclSettings
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeFabric, NodeSpec
+from sparkop.spec.text import is_commit
 
 
 def refuse_secrets(spec: ClusterSpec) -> None:
@@ -100,7 +101,7 @@ def model_argument(spec: ClusterSpec, node: NodeFacts) -> str:
     if not spec.weights.hub_cache:
         return weights_target(spec)
     revision = spec.weights.revision
-    if len(revision) != 40 or set(revision) - set("0123456789abcdef"):
+    if not is_commit(revision):
         if node.revision is None:
             raise BlockedError(
                 f"the commit of {spec.weights.repository} at {revision} is not known",
@@ -137,7 +138,7 @@ def rdma_devices(spec: ClusterSpec, node: NodeFacts) -> tuple[str, ...]:
 
 
 def _by_hand(spec: ClusterSpec, node: NodeFacts) -> NodeFabric:
-    return next(each.fabric for each in spec.nodes if each.name == node.name)
+    return spec.node(node.name).fabric
 
 
 def weights_mount(spec: ClusterSpec, node: NodeSpec, home: str) -> Mount:

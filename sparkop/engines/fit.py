@@ -18,7 +18,6 @@ from sparkop.spec.models import ClusterSpec, RulesSpec
 from sparkop.spec.quantities import ByteSize
 
 What = Literal["context", "sequences", "kv", "fraction"]
-WHATS: tuple[What, ...] = ("context", "sequences", "kv", "fraction")
 LONGEST = 1 << 24
 """Tokens; no model bears more."""
 MOST_SEQUENCES = 4096

@@ -6,7 +6,6 @@ by its id, with a reason, in ``rules.override`` of the spec.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
@@ -14,6 +13,7 @@ from sparkop.engines.base import NodeFacts
 from sparkop.engines.budget.lines import Budget
 from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.suggest import nearest
 
 Path = tuple[str | int, ...]
 """Where a value stands in the spec, in YAML keys."""
@@ -40,13 +40,13 @@ class Breach:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``reason``, ``source`` and ``remedy`` are shown to the user."""
+    """One rule. ``reason`` and ``remedy`` are shown to the user."""
 
     id: str
     applies_to: str
     reason: str
     source: str
-    """Where the fact comes from: a row, a recipe, an engine's source."""
+    """Where the fact comes from: a recipe, a principle, an engine's source."""
     remedy: str
     find: Callable[[ClusterSpec, Facts], Iterable[Breach]]
     severity: Severity = Severity.ERROR
@@ -110,8 +110,8 @@ def _useless_overrides(spec: ClusterSpec, rules: Sequence[Rule]) -> list[Finding
         path = ("rules", "override", index, "id")
         rule = known.get(override.id)
         if rule is None:
-            near = difflib.get_close_matches(override.id, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(override.id, known)
+            hint = f"; {near}" if near else ""
             found.append(Finding(_UNKNOWN, path, f"there is no rule {override.id}{hint}"))
         elif not rule.overridable:
             found.append(Finding(_FIXED, path, f"{override.id} can't be set aside"))

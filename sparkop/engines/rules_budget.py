@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from sparkop.engines.budget.asked import Asked, asked
 from sparkop.engines.budget.budget import budget, indexer_workspace, prefill_piece
 from sparkop.engines.budget.lines import Budget, Part
-from sparkop.engines.budget.machine import NodeMemory
+from sparkop.engines.budget.machine import GIB, NodeMemory
 from sparkop.engines.rules import Breach, Facts, Rule
 from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec
 
 CHUNK = 1024
 """A chunk that recipe B runs at 900,000 tokens."""
-GIB = 1 << 30
 
 
 Find = Callable[[ClusterSpec, Budget | None], Iterator[Breach]]

@@ -15,7 +15,7 @@ Json = Any
 """A JSON value."""
 
 VERSION = 1
-"""Version of request and document. A probe answers in the version that it was asked in."""
+"""Version of request and document. The programs travel with every sparkop, so both sides have the same."""
 
 LOOPBACK = "127.0.0.1"
 """Where a node reaches its own services, unless they listen on one other address only."""
@@ -84,7 +84,7 @@ class Containers(Protocol):
 
     Every call raises BlockedError when the engine refuses, UnreachableError when it does not answer or the
     reply is lost; writes raise LeaseHeldError when the fence is stale. Each writing step is checked against
-    the lease on the node, under its lock.
+    the lease on the node, under its lock; a pull and a build are checked once, at their beginning.
     """
 
     def run(self, spec: ContainerSpec, fence: Fence) -> str:

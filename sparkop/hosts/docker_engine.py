@@ -1,7 +1,7 @@
 """A node's Docker engine.
 
 What changes containers runs on the node (node/act.py), under the same lock as the lease, so a writer whose
-lease is gone can't. Streams (pull, logs, events) come by the Docker SDK over the node's connection.
+lease is gone can't. Streams (pull, build, logs, events) come by the Docker SDK over the node's connection.
 """
 
 from __future__ import annotations

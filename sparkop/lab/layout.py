@@ -26,8 +26,8 @@ REGISTRY_NAME = "registry.lab"
 REGISTRY_PORT = 5000
 HUB_NAME = "hub.lab"
 HUB_PORT = 8100
-HUB_FILES_PORT = HUB_PORT + 1
-"""Large files come from another origin, as on the real hub: the client reads headers only then."""
+"""Its large files come from the next port, another origin, as on the real hub: the client reads headers only
+then."""
 
 _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 

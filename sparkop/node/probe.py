@@ -492,12 +492,12 @@ def hashes(path: str, file: dict[str, Any]) -> dict[str, str]:
     """The kind of hash that the file is known by, of its bytes. Their pages are dropped from the cache."""
     import hashlib
 
-    whole = hashlib.sha1(b"blob %d\0" % file["size"]) if file.get("git") else hashlib.sha256()
+    digest = hashlib.sha1(b"blob %d\0" % file["size"]) if file.get("git") else hashlib.sha256()
     buffer = memoryview(bytearray(1 << 20))
     pieces = []
     with wire.regular(path) as stream:
         for size in [size for size, _ in file.get("parts") or ()] or [file["size"]]:
-            piece = whole.copy()
+            piece = digest.copy()
             left = size
             while left:
                 count = stream.readinto(buffer[: min(left, len(buffer))])

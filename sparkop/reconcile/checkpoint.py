@@ -25,6 +25,7 @@ from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
+from sparkop.spec.text import is_commit
 
 SECONDS = 120.0
 """For a node to read the headers of its checkpoint: hundreds of thousands of tensors take some."""
@@ -78,7 +79,7 @@ def read_nodes(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Sources:
         )
 
     answers = side_by_side(one, spec.nodes, "headers")
-    raw = dict(zip([node.name for node in spec.nodes], answers, strict=True))
+    raw = {node.name: answer for node, answer in zip(spec.nodes, answers, strict=True)}
     memory = {name: _memory(spec, parse_document(answer, node=name)) for name, answer in raw.items()}
     for name, answer in raw.items():
         found = answer.get("headers")
@@ -136,7 +137,7 @@ def checkpoint_directory(spec: ClusterSpec, node: NodeSpec, host: ReadableHost) 
     if not spec.weights.hub_cache:
         return folder
     revision = spec.weights.revision
-    if len(revision) != 40:
+    if not is_commit(revision):
         snapshots = paths.snapshot(spec, "")
         named = host.read_file(f"{folder}/{snapshots.replace('snapshots/', 'refs/')}{revision}")
         revision = named.decode("ascii", "replace").strip() if named else revision

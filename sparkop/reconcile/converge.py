@@ -19,7 +19,7 @@ from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.reconcile import kind_of, reconcile
+from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.records import dataclass
 from sparkop.resources import trip
@@ -27,7 +27,7 @@ from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
-from sparkop.resources.operations import Blocker, Operation, Unknown, with_remedy
+from sparkop.resources.operations import Blocker, Operation, Unknown, kind_of, with_remedy
 from sparkop.resources.registry import RESOURCES
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
@@ -35,10 +35,10 @@ from sparkop.spec.models import ClusterSpec
 Approve = Callable[[Plan], bool]
 """Asked once, with the first plan that stops serving or removes what is not ours; False: it is not done."""
 
-MOST_CAUSES = 5
-"""The same whatever the cause: a build context with a log in it is another one at every look."""
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
+MOST_CAUSES = 5
+"""The same whatever the cause: a build context with a log in it is another one at every look."""
 
 
 @dataclass(frozen=True)
@@ -281,8 +281,7 @@ def _first_failure(outcome: Outcome) -> BaseException:
 
 
 def _told(blocker: Blocker) -> str:
-    cause = blocker.cause
-    return f"{blocker.resource}: {cause.field}: {cause.observed} -> {cause.desired}"
+    return f"{blocker.resource}: {blocker.cause.told}"
 
 
 def _summary(plan: Plan) -> str:

@@ -18,7 +18,7 @@ from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document, Image, Removable
 from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.history import entries_in
-from sparkop.reconcile.lease import Held, hold, new_holder
+from sparkop.reconcile.lease import Held, hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.stop import plan_stop, removed_by, unanswered
@@ -211,7 +211,7 @@ def destroy(
         spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
     ) as held:
         reading = look()
-        plan = _on(nodes, plan_stop(reading, holder.partition("/")[0], clock.time()))
+        plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time()))
         outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
         if outcome.error is not None:
             raise outcome.error

@@ -13,11 +13,10 @@ from functools import partial
 from sparkop.errors import SparkopError, WaitInterruptedError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.reconcile import kind_of
 from sparkop.records import dataclass
 from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Listener, Phase
-from sparkop.resources.operations import Operation
+from sparkop.resources.operations import Operation, kind_of
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import MOST, Later
 

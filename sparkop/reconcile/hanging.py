@@ -20,6 +20,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import parse_document
 from sparkop.reconcile.patience import LOOK_EVERY
 from sparkop.records import dataclass
+from sparkop.resources import silent_docker
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.failure import headline
@@ -163,9 +164,9 @@ class Watched:
                 rank, Hang(cause, f"look at its console and its power; once it answers, {AGAIN}"), away=True
             )
         if document.docker is None:
-            reason = document.error("docker") or "no answer"
-            cause = f"Docker of {node}, which has rank {rank}, does not answer: {reason}"
-            return _Fault(rank, Hang(cause, f"there: sudo systemctl restart docker; then {AGAIN}"))
+            cause = f"{node}, which has rank {rank}: {silent_docker.why(document)}"
+            remedy = silent_docker.remedy(document)
+            return _Fault(rank, Hang(cause, f"{AGAIN}, once this is done there: {remedy}"))
         container = document.container(name)
         if container is not None and container.running:
             return None

@@ -1,4 +1,4 @@
-"""The launcher's log: what ``apply``, ``watch`` and ``stop`` told on this machine.
+"""The launcher's log: what commands that write (``apply``, ``watch``, ``stop``, ...) told on this machine.
 
 Owner-only, masked, two files of at most 4 MiB a cluster. A convenience: what can't be written is lost, and
 nothing waits for it.

@@ -131,6 +131,11 @@ def tell_watching(spec: ClusterSpec, head: Host, holder: str, *, over: bool = Fa
         head.act("lease.watching", {"info": info, "over": over}, fence, timeout=HEARTBEAT)
 
 
+def who_of(holder: str) -> str:
+    """User and machine of a holder's name."""
+    return holder.partition("/")[0]
+
+
 def new_holder() -> str:
     """A name for this run that no other has."""
     return f"{_who()}/{os.getpid()}/{secrets.token_hex(4)}"
@@ -237,10 +242,9 @@ def hold(
     seen = {name: lease_in(name, documents[name]) for name in directories}
     highest = max((lease.token for lease in seen.values() if lease is not None), default=0)
     fences = {n: Fence(spec.name, holder, highest + 1, directory) for n, directory in directories.items()}
-    held = Held(hosts, {})
     info = {"who": _who(), "command": command, "pid": os.getpid()}
     taken: dict[str, Fence] = {}
-    held.fences = taken
+    held = Held(hosts, taken)
     try:
         expected, since = _free(spec, hosts, fences, seen, clock, emit, info, stop, spare=spare)
         token = 1 + max(highest, since)

@@ -15,7 +15,7 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.node.memguard.guard import Floors
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds, whole
-from sparkop.resources.labels import ROLE_GUARD, ours
+from sparkop.resources.labels import CLUSTER, ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, floors_of, heartbeat, silence, under
 from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
@@ -63,15 +63,15 @@ class NodeMemory:
         return under(self.available, self.total, Floors(self.action_floor, self.hard_floor, self.soft_floor))
 
 
+TIMEOUT = 10.0
+"""Seconds for one look at a node."""
 LATE = 3.0
 """Seconds without an answer after which a node's last figures are not shown any more."""
 
 
-def read_memory(
-    spec: ClusterSpec, hosts: Mapping[str, ReadableHost], timeout: float = 10.0
-) -> list[NodeMemory]:
+def read_memory(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> list[NodeMemory]:
     """All nodes, in parallel, with a small probe. A node that does not answer is unknown."""
-    return list(side_by_side(lambda node: _read(spec, node, hosts, timeout), spec.nodes, "memory"))
+    return side_by_side(lambda node: _read(spec, node, hosts, TIMEOUT), spec.nodes, "memory")
 
 
 class MemoryFeed:
@@ -113,7 +113,7 @@ def _read(spec: ClusterSpec, node: NodeSpec, hosts: Mapping[str, ReadableHost], 
     request = {
         "cluster": spec.name,
         "state": state_directory(spec, node),
-        "labels": [f"sparkop.cluster={spec.name}"],
+        "labels": [f"{CLUSTER}={spec.name}"],
         "units": True,
     }
     try:

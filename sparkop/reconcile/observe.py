@@ -152,7 +152,7 @@ def probe_request(
     resources: Sequence[Resource] = RESOURCES,
 ) -> dict[str, Json]:
     """Everything that the resources want to read on a node, merged."""
-    found = next(each for each in spec.nodes if each.name == node)
+    found = spec.node(node)
     request: dict[str, Json] = {
         "cluster": spec.name,
         "state": state_directory(spec, found),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparkop.records import dataclass
-from sparkop.resources.operations import Blocker, Operation, Unknown
+from sparkop.resources.operations import Blocker, Operation, Unknown, kind_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Plan:
 
         It can take hours. The ranks are then planned on fresh readings of all nodes (principle 6).
         """
-        before = (o for o in self.operations if o.resource.partition("/")[0] not in GROUP)
+        before = (o for o in self.operations if kind_of(o.resource) not in GROUP)
         return replace(self, operations=tuple(before))
 
 

@@ -10,7 +10,7 @@ from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.resources.base import Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Blocker, Cause, Operation, Unknown
+from sparkop.resources.operations import Blocker, Cause, Operation, Unknown, kind_of
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 
 
@@ -18,7 +18,7 @@ def reconcile(
     desired: Desired,
     observed: Observed,
     history: History,
-    now: float,  # noqa: ARG001 (pauses between restarts will be measured with it)
+    now: float,  # noqa: ARG001 (part of it by principle 1; pauses are `restrain`'s)
     resources: Sequence[Resource] = RESOURCES,
 ) -> Plan:
     """What to do, in an order that respects every ``needs``. Empty when the world is as desired.
@@ -48,11 +48,6 @@ def _known(difference: Difference) -> Difference:
             cause = Cause(found.path, found.observed, found.desired)
             blockers.append(Blocker(each.node, each.resource, cause, found.remedy(each.node)))
     return replace(difference, unknown=tuple(unknown), blockers=(*difference.blockers, *blockers))
-
-
-def kind_of(resource: str) -> str:
-    """``rank`` of ``rank/1``."""
-    return resource.partition("/")[0]
 
 
 def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Operation]:

@@ -12,7 +12,7 @@ from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.group import KEY, KEY_REMEDY
 from sparkop.resources.observed import History, Restart
-from sparkop.resources.operations import Action, Blocker, Cause, Operation
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, kind_of
 
 
 class By(StrEnum):
@@ -118,11 +118,11 @@ def _without_idle_wait(plan: Plan, history: History) -> Plan:
 
 def starts_group(operation: Operation) -> bool:
     """It is one of those that the budget of restarts is about."""
-    return operation.action is Action.START and operation.resource.partition("/")[0] in GROUP
+    return operation.action is Action.START and kind_of(operation.resource) in GROUP
 
 
 def _marked(operation: Operation) -> Operation:
     """The history says who started the group: only restarts by ``watch`` count."""
-    if operation.action is not Action.RECORD or operation.resource.partition("/")[0] not in GROUP:
+    if operation.action is not Action.RECORD or kind_of(operation.resource) not in GROUP:
         return operation
     return replace(operation, parameters={**operation.parameters, "by": WATCH})

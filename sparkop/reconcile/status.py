@@ -13,7 +13,6 @@ from sparkop.reconcile.lease import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
-from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
@@ -25,6 +24,7 @@ from sparkop.resources.group import age, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
+from sparkop.resources.operations import kind_of
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.serving.canary import Serving
@@ -262,7 +262,7 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     causes += [(o.node, o.resource, o.cause) for o in plan.operations]
     for where, resource, cause in causes:
         if where == node and kind_of(resource) == kind:
-            return ResourceStatus(kind, "differs", f"{cause.field}: {cause.observed} -> {cause.desired}")
+            return ResourceStatus(kind, "differs", cause.told)
     return ResourceStatus(kind, "ok")
 
 

@@ -10,7 +10,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
 from sparkop.reconcile.carry_out import carry_out
-from sparkop.reconcile.lease import hold, new_holder
+from sparkop.reconcile.lease import hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
@@ -106,7 +106,7 @@ def stop_serving(
     clock, stop = clock or RealClock(), stop or threading.Event()
     holder = holder or new_holder()
     reading = _look(spec, hosts, clock, emit, stop)
-    plan = plan_stop(reading, holder.partition("/")[0], clock.time())
+    plan = plan_stop(reading, who_of(holder), clock.time())
     interrupted = False
     refused: Mapping[str, SparkopError] = {}
     if plan.operations:
@@ -124,7 +124,7 @@ def stop_serving(
         ) as held:
             refused = held.refused
             reading = _look(spec, hosts, clock, emit, stop)
-            plan = plan_stop(reading, holder.partition("/")[0], clock.time(), refused)
+            plan = plan_stop(reading, who_of(holder), clock.time(), refused)
             outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
             if outcome.error is not None:
                 raise outcome.error

@@ -15,7 +15,7 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
-from sparkop.resources.peers import node_spec, withdraw
+from sparkop.resources.peers import withdraw
 from sparkop.resources.weights.files import Checkpoint, removal
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -60,7 +60,7 @@ class Made:
         elif operation.resource == TRANSFERS:
             withdraw(context, operation.node)
         elif operation.resource == WEIGHTS:
-            node = node_spec(context, operation.node)
+            node = context.desired.spec.node(operation.node)
             going = removal(context.desired.spec, node, context.desired.outside[KIND])
             going = {**going, "keep": wanted.get("keep", [])}
             host.act("weights.remove", going, fence, timeout=REMOVAL)

@@ -19,7 +19,7 @@ from sparkop.resources.compare import human_seconds, unread, whole
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
 from sparkop.resources.guard import guard_name, guard_names, program_in, unit_name, without_program
-from sparkop.resources.labels import HASH, ROLE_GUARD, Stamp, ours
+from sparkop.resources.labels import CLUSTER, DESIRED, HASH, ROLE_GUARD, SPEC, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown
 from sparkop.resources.stamped import changed_field, same
@@ -56,7 +56,7 @@ class MemoryGuard:
         return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        labels = [f"sparkop.cluster={spec.name}"]
+        labels = [f"{CLUSTER}={spec.name}"]
         return {"labels": labels, "containers": list(guard_names(spec.name)), "units": True}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
@@ -188,8 +188,8 @@ def _origin(node: DesiredNode, stamp: Stamp) -> Origin:
         return Origin.SPEC
     if same(node.guard, stamp.hash):
         return Origin.DRIFT
-    only_program = without_program(stamp.desired) == without_program(node.guard.labels["sparkop.desired"])
-    if only_program or stamp.spec == node.guard.labels["sparkop.spec"]:
+    only_program = without_program(stamp.desired) == without_program(node.guard.labels[DESIRED])
+    if only_program or stamp.spec == node.guard.labels[SPEC]:
         return Origin.SPARKOP
     return Origin.SPEC
 
@@ -204,7 +204,7 @@ def _wrong(
         forms = ("container", "unit")
         return Cause("guard.run", *(forms if spec.memory.guard.as_unit else forms[::-1]))
     if not same(node.guard, stamp.hash):
-        return _changed(stamp.desired, node.guard.labels["sparkop.desired"])
+        return _changed(stamp.desired, node.guard.labels[DESIRED])
     if not container.running:
         return Cause("guard", container.state, "running")
     silent = silence(container, document)

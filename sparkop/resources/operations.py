@@ -33,6 +33,16 @@ class Cause:
     observed: str
     desired: str
 
+    @property
+    def told(self) -> str:
+        """``field: observed -> desired``, wherever a cause is shown or remembered."""
+        return f"{self.field}: {self.observed} -> {self.desired}"
+
+
+def kind_of(resource: str) -> str:
+    """``rank`` of ``rank/1``."""
+    return resource.partition("/")[0]
+
 
 class Origin(StrEnum):
     """Where a difference comes from."""

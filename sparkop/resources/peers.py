@@ -70,7 +70,7 @@ def _over_ssh(context: Context, source: str, node: str, offer: Mapping[str, Any]
     command = ssh_command(
         user=machine.user,
         address=fabric_address(context, source),
-        port=_ssh_port(node_spec(context, source)),
+        port=_ssh_port(context.desired.spec.node(source)),
         key=made["path"],
         known_hosts=f"{state}/transfer/known_hosts",
         alias=alias,
@@ -122,11 +122,6 @@ def _link_speed(context: Context, name: str) -> int:
     own = fabric_address(context, name)
     found = rails(context.observed.documents[name])
     return next((rail.speed_mbps or 0 for rail in found if rail.address == own), 0)
-
-
-def node_spec(context: Context, name: str) -> NodeSpec:
-    """The node as the spec has it."""
-    return next(node for node in context.desired.spec.nodes if node.name == name)
 
 
 def _ssh_port(node: NodeSpec) -> int:

@@ -19,7 +19,7 @@ from sparkop.engines.common import container_names
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import ContainerSpec, Json
 from sparkop.hosts.document import parse_document
-from sparkop.resources import memory_gate, trip
+from sparkop.resources import memory_gate, silent_docker, trip
 from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference
 from sparkop.resources.compare import human_bytes, unread
@@ -81,7 +81,7 @@ class Ranks:
                     "event": "start",
                     "epoch": operation.parameters["epoch"],
                     "generation": operation.parameters["generation"],
-                    "why": _words(operation.cause),
+                    "why": operation.cause.told,
                     "by": operation.parameters.get("by", "human"),
                     "at": context.clock.time(),
                 },
@@ -196,10 +196,6 @@ def _removal_parameters(desired: Desired, found: Found) -> dict[str, Json]:
     }
 
 
-def _words(cause: Cause) -> str:
-    return f"{cause.field}: {cause.observed} -> {cause.desired}"
-
-
 def _is_spec_change(cause: Cause) -> bool:
     return cause.field not in ("container", "state", "epoch", "endpoint", KEY)
 
@@ -234,7 +230,7 @@ def _wait_gone(operation: Operation, context: Context) -> None:
                 node=name,
             )
             if document.docker is None or document.memory is None:
-                reason = document.error("docker") or document.error("memory") or "no answer"
+                reason = silent_docker.why(document) if document.docker is None else document.error("memory")
                 raise UnreachableError("it can't be seen whether the ranks are gone", node=name, cause=reason)
             left += [f"{c.name} on {name} ({c.state})" for c, _ in ours(document, cluster, ROLE_RANK)]
             memory = document.memory
@@ -269,7 +265,7 @@ def _refused(short: Mapping[str, Cause]) -> BlockedError:
     return BlockedError(
         "too little memory for a start, and no rank of ours holds it",
         node=node,
-        cause=_words(cause),
+        cause=cause.told,
         remedy=memory_gate.FREE_IT,
     )
 

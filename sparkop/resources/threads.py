@@ -59,7 +59,7 @@ class Later(Generic[R]):
         return self._result
 
 
-def side_by_side(call: Callable[[T], R], items: Iterable[T], name: str, at_once: int = MOST) -> list[R]:
+def side_by_side(call: Callable[[T], R], items: Iterable[T], name: str, *, at_once: int = MOST) -> list[R]:
     """The results in the order of ``items``. Raises what the first of them raised, after all have ended."""
     work = list(items)
     waiting: queue.SimpleQueue[tuple[int, T]] = queue.SimpleQueue()

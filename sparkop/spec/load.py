@@ -96,9 +96,7 @@ def load(paths: Sequence[FilePath], sets: Sequence[str] = ()) -> LoadedSpec:
             raise InvalidSpecError([_empty(path)])
         if root is not None:
             layers.append(root)
-    if len([p for p in problems if p.place.source.order == 0]) and (
-        not layers or layers[0].place.source.order
-    ):
+    if any(p.place.source.order == 0 for p in problems) and (not layers or layers[0].place.source.order):
         raise InvalidSpecError(problems)
     tree = layers[0]
     for layer in layers[1:]:

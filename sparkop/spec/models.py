@@ -109,7 +109,7 @@ class BuildSpec(SpecModel):
     context: str = Field(
         min_length=1,
         description="Build context: a folder beside the spec, or a name of a context that sparkop ships.",
-        json_schema_extra=about(example="qwen38-sm121"),
+        json_schema_extra=about(example="sglang-sm121"),
     )
     base: str = Field(
         min_length=1,
@@ -320,6 +320,10 @@ class ClusterSpec(SpecModel):
     def head(self) -> NodeSpec:
         """The node of rank 0."""
         return self.nodes[0]
+
+    def node(self, name: str) -> NodeSpec:
+        """A node by its name, which is one of the spec's."""
+        return next(node for node in self.nodes if node.name == name)
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -33,6 +34,14 @@ FilePath = Annotated[str, Field(min_length=1), AfterValidator(_path)]
 
 Glob = Annotated[str, Field(min_length=1)]
 """A pattern of file names, ``*`` also matches slashes, as in the hub client."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def is_commit(revision: str) -> bool:
+    """A full commit: what it names can't change."""
+    return _COMMIT.fullmatch(revision) is not None
+
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 """A TCP port."""

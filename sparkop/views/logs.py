@@ -26,6 +26,6 @@ def show_logs(lines: Iterator[LogLine]) -> None:
 
 
 def show_launcher(lines: Iterable[str]) -> None:
-    """What apply, watch and stop told on this machine."""
+    """The launcher's log: what commands told on this machine."""
     for line in lines:
         out().print(Text.assemble(("launcher | ", "blue"), line))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import human_bytes, human_seconds
-from sparkop.resources.operations import Blocker, Cause, Cost, Operation, Origin, Unknown, with_remedy
+from sparkop.resources.operations import Blocker, Cost, Operation, Origin, Unknown, with_remedy
 
 ORIGINS = {
     Origin.SPEC: "the spec was changed",
@@ -28,26 +28,20 @@ def operation_line(operation: Operation) -> str:
     """``start     rank/1            spark-2  container: missing -> running``."""
     notes = [ORIGINS[operation.origin]] if operation.origin in ORIGINS else []
     notes += [cost_text(operation.cost)] if cost_text(operation.cost) else []
-    return (
-        f"{operation.action:<9} {operation.resource:<18} {operation.node}  {cause_text(operation.cause)}"
-        + (f"  [{', '.join(notes)}]" if notes else "")
+    return f"{operation.action:<9} {operation.resource:<18} {operation.node}  {operation.cause.told}" + (
+        f"  [{', '.join(notes)}]" if notes else ""
     )
 
 
 def blocker_line(blocker: Blocker) -> str:
     """``blocked   ... ; do: ...``."""
-    told = with_remedy(cause_text(blocker.cause), blocker.remedy)
+    told = with_remedy(blocker.cause.told, blocker.remedy)
     return f"blocked   {blocker.resource:<18} {blocker.node}  {told}"
 
 
 def unknown_line(unknown: Unknown) -> str:
     """``unknown   ...``."""
     return f"unknown   {unknown.resource or 'node':<18} {unknown.node}  {unknown.reason}"
-
-
-def cause_text(cause: Cause) -> str:
-    """``field: observed -> desired``."""
-    return f"{cause.field}: {cause.observed} -> {cause.desired}"
 
 
 def cost_text(cost: Cost) -> str:

@@ -138,8 +138,8 @@ def late(timeout: float) -> Body:
         (worker(error=FROZEN), "spark-2, which has rank 1, does not answer: spark-2.lab accepts", "console"),
         (
             worker(docker=False),
-            "Docker of spark-2, which has rank 1, does not answer: no answer",
-            "there: sudo systemctl restart docker;",
+            "spark-2, which has rank 1: Docker does not answer: no answer in 5 s",
+            "once this is done there: sudo systemctl restart docker",
         ),
         (worker(state="exited"), "rank 1 exited (137) on spark-2", "sparkop logs --rank 1"),
         (worker(state=None), "rank 1 is gone on spark-2", "sparkop logs --rank 1"),

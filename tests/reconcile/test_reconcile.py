@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.reconcile import kind_of, reconcile
+from sparkop.reconcile.reconcile import reconcile
 from sparkop.resources.guard import program_file
-from sparkop.resources.operations import Action, Operation
+from sparkop.resources.operations import Action, Operation, kind_of
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of

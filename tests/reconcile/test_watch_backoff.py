@@ -20,11 +20,10 @@ from sparkop.errors import (
 from sparkop.hosts.simulated_node import Answer, SimulatedImage
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
-from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.watch.backoff import CAUSES, LONGEST, Backoff, wanted_of
 from sparkop.resources.observed import Observed
-from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.operations import Action, Cause, Operation, kind_of
 from tests.reconcile.simulation import IMAGE, Cluster
 from tests.reconcile.watching import Watching, entries, serving
 from tests.reconcile.worlds import CHANGES

@@ -14,12 +14,11 @@ from typing import Any
 from sparkop.errors import LeaseHeldError, UnreachableError, WaitInterruptedError
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
-from sparkop.reconcile.reconcile import kind_of
 from sparkop.reconcile.restrain import starts_group
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.observed import Observed
-from sparkop.resources.operations import Operation
+from sparkop.resources.operations import Operation, kind_of
 
 LONGEST = 300.0
 """Seconds of the longest pause, and for how long after its pause an operation must not be needed again to
@@ -121,8 +120,7 @@ def wanted_of(operations: Sequence[Operation], observed: Observed) -> dict[str, 
     for operation in operations:
         document = observed.documents.get(operation.node)
         boot = document.machine.boot_id if document is not None and document.machine is not None else ""
-        cause = operation.cause
-        found[operation.key] = f"{boot} {cause.field}: {cause.observed} -> {cause.desired}"
+        found[operation.key] = f"{boot} {operation.cause.told}"
     return found
 
 

@@ -94,8 +94,8 @@ class Teller:
 
 def why_of(plan: Plan) -> str:
     """The cause of its first operation, in one line."""
-    cause = plan.operations[0].cause
-    return f"{plan.operations[0].resource}: {cause.field}: {cause.observed} -> {cause.desired}"
+    first = plan.operations[0]
+    return f"{first.resource}: {first.cause.told}"
 
 
 def _steady(text: str) -> str:

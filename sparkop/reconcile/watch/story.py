@@ -58,8 +58,8 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
     """By a name that stays the same while it lasts."""
     found: dict[str, Fault] = {}
     for blocker in plan.blockers:
-        told = f"{blocker.cause.field}: {blocker.cause.observed} -> {blocker.cause.desired}"
-        found.setdefault(f"{blocker.resource}@{blocker.node}", Fault(blocker.node, told, blocker.remedy))
+        fault = Fault(blocker.node, blocker.cause.told, blocker.remedy)
+        found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
         found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}"))

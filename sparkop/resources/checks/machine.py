@@ -220,7 +220,14 @@ CHECKS = (
         ("machine",),
         kind=PREREQUISITES,
     ),
-    Check("host.python", "version of python3", "older than 3.8: fail", "the programs that run on a node", _python, ("tools",)),
+    Check(
+        "host.python",
+        "version of python3",
+        "older than 3.8: fail",
+        "the node programs",
+        _python,
+        ("tools",),
+    ),
     Check(
         "host.arch",
         "uname -m",

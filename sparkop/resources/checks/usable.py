@@ -109,7 +109,7 @@ def _others_ends(look: Look) -> list[tuple[Rail, bool]]:
 
 def _in_use(look: Look, name: str) -> list[Rail]:
     """Rails of a node that could be joined, without those that the spec leaves out."""
-    used = next(node.fabric.all_hcas for node in look.spec.nodes if node.name == name)
+    used = look.spec.node(name).fabric.all_hcas
     return [rail for rail in look.rails(name) if rail.bounded and (not used or rail.device in used)]
 
 

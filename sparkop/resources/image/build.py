@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Image, parse_document
+from sparkop.hosts.document import Image
 from sparkop.node.wire import standin
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference
@@ -93,9 +93,9 @@ def perform(operation: Operation, context: Context, bring: Callable[[str], None]
     build, files, node = _build_of(context.desired), _context_of(context.desired), operation.node
     base = build.base
     if "@" not in base:
-        if node == context.desired.head and _image(context, node, base) is None:
+        if node == context.desired.head and image_travel.look(context, node, base) is None:
             bring(base)
-        base = _by_digest(base, _image(context, context.desired.head, base))
+        base = _by_digest(base, image_travel.look(context, context.desired.head, base))
     context.log(f"base: {base}")
     stamp = files.stamp(base)
     try:
@@ -111,10 +111,10 @@ def perform(operation: Operation, context: Context, bring: Callable[[str], None]
 
 def _build(context: Context, node: str, base: str, stamp: str, bring: Callable[[str], None]) -> None:
     build, files = _build_of(context.desired), _context_of(context.desired)
-    found = _image(context, node, base)
+    found = image_travel.look(context, node, base)
     if found is None:
         bring(base)
-        found = _image(context, node, base)
+        found = image_travel.look(context, node, base)
     here = base if found is None or found.digests else standin(base) or base  # as its engine calls it
     cluster = context.desired.spec.name
     stream = context.host(node).containers.build(
@@ -199,12 +199,6 @@ def of_other_files(stamped: str | None, stamp: str) -> Cause | None:
 
 def _short(stamp: str) -> str:
     return stamp[: len("v1:") + 12]
-
-
-def _image(context: Context, node: str, reference: str) -> Image | None:
-    """What the node has under a reference now: it may have been pulled since the plan was made."""
-    document = parse_document(context.host(node).probe({"images": [reference]}), node=node)
-    return document.docker.images.get(reference) if document.docker else None
 
 
 def _shortened(line: str) -> str:

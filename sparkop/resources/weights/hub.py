@@ -23,12 +23,12 @@ from sparkop.errors import BlockedError
 from sparkop.node.transfer.files import TransferError, check_path, part_of
 from sparkop.records import dataclass
 from sparkop.resources.weights.hub_words import in_words
+from sparkop.spec.text import is_commit
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 PUBLIC = "https://huggingface.co"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
@@ -66,11 +66,6 @@ class Repository:
     def base(self) -> str:
         """Address of every file: append its quoted path."""
         return f"{self.endpoint}/{self.name}/resolve/{self.commit}/"
-
-
-def is_commit(revision: str) -> bool:
-    """A full commit: what it names can't change."""
-    return _COMMIT.fullmatch(revision) is not None
 
 
 def endpoint_of(named: str | None) -> str:

@@ -53,5 +53,5 @@ def read_hub(
             for path in sorted(present)
             if path.endswith(".safetensors") and (listed is None or "/" in path or path in listed)
         ]
-        headers = side_by_side(header, files, "headers", AT_ONCE)
+        headers = side_by_side(header, files, "headers", at_once=AT_ONCE)
     return config, headers

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkop.resources.base import Context
 from sparkop.resources.operations import Action, Operation
-from sparkop.resources.peers import node_spec, way
+from sparkop.resources.peers import way
 from sparkop.resources.transfer_job import carry_out
 from sparkop.resources.transfer_program import call
 from sparkop.resources.weights import hub
@@ -48,7 +48,7 @@ def _check_shared(operation: Operation, context: Context) -> None:
 
 def _job(operation: Operation, context: Context) -> dict[str, Any]:
     spec = context.desired.spec
-    node = node_spec(context, operation.node)
+    node = context.desired.spec.node(operation.node)
     checkpoint = _checkpoint(context)
     assert checkpoint.repository is not None
     return {
@@ -95,7 +95,7 @@ def _share(source: str, context: Context) -> dict[str, Any]:
     assert checkpoint.repository is not None
     spec = context.desired.spec
     return {
-        **job_place(spec, node_spec(context, source), checkpoint.repository),
+        **job_place(spec, context.desired.spec.node(source), checkpoint.repository),
         "files": [job_file(file) for file in checkpoint.on(source, spec).files],
     }
 

@@ -13,7 +13,6 @@ from typing import Any
 from sparkop.errors import BlockedError
 from sparkop.hosts.document import Weights
 from sparkop.resources.base import Context
-from sparkop.resources.peers import node_spec
 from sparkop.resources.transfer_program import call
 from sparkop.resources.weights.files import Checkpoint, job_place
 
@@ -48,7 +47,7 @@ def _place(context: Context, name: str) -> dict[str, Any]:
     checkpoint = context.desired.outside.get("weights")
     assert isinstance(checkpoint, Checkpoint)
     assert checkpoint.repository is not None
-    return job_place(context.desired.spec, node_spec(context, name), checkpoint.repository)
+    return job_place(context.desired.spec, context.desired.spec.node(name), checkpoint.repository)
 
 
 def doubts(found: Mapping[str, Weights]) -> tuple[str, ...]:
