@@ -100,18 +100,22 @@ def read_nodes(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Sources:
     )
 
 
-def at_hand(spec: ClusterSpec, head: ReadableHost) -> Checkpoint | None:
+def at_hand(
+    spec: ClusterSpec, head: ReadableHost, on_hub: Mapping[str, Any] | None = None
+) -> Checkpoint | None:
     """The shipped numbers, else the configuration that lies on the head (no headers are read: it takes one
-    small file); None when there is neither."""
+    small file), else the one ``on_hub``; None when there is none of them."""
     shipped = known(spec.weights.repository)
     if shipped is not None:
         return shipped
     try:
         content = head.read_file(f"{checkpoint_directory(spec, spec.head, head)}/config.json")
-        return read_checkpoint(
-            spec.weights.repository, json.loads(content or b""), (), "the head's config.json"
-        )
+        config, where = json.loads(content or b""), "the head's config.json"
     except (SparkopError, OSError, ValueError):
+        config, where = on_hub, "the hub's config.json"
+    try:
+        return read_checkpoint(spec.weights.repository, config or {}, (), where)
+    except ValueError:
         return None
 
 

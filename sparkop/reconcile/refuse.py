@@ -9,6 +9,8 @@ from sparkop.errors import SpecError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.checkpoint import at_hand
 from sparkop.resources.desired import Desired
+from sparkop.resources.weights.files import Checkpoint
+from sparkop.resources.weights.resource import KIND
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.tree import show_path
 
@@ -16,11 +18,13 @@ from sparkop.spec.tree import show_path
 def refuse(spec: ClusterSpec, desired: Desired, head: ReadableHost) -> None:
     """Raise SpecError (65) for what the rules refuse on the facts of the nodes that answered.
 
-    The budget is that of the shipped numbers, else of the configuration on the head.
+    The budget is that of the shipped numbers, else of the configuration on the head, else of the hub's.
     """
     facts = [node.facts for node in desired.nodes.values() if node.facts is not None]
     memory = {fact.name: NodeMemory(fact.memory_total) for fact in facts if fact.memory_total is not None}
-    checkpoint = at_hand(spec, head) if spec.head.name in desired.nodes else None
+    listed = desired.outside.get(KIND)
+    on_hub = listed.repository.config if isinstance(listed, Checkpoint) and listed.repository else None
+    checkpoint = at_hand(spec, head, on_hub) if spec.head.name in desired.nodes else None
     made = budget(spec, checkpoint, memory)
     refused = [finding for finding in check(spec, facts, made) if finding.refuses]
     if not refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from sparkop.errors import SpecError
 from sparkop.reconcile.measured import Measured, measure
 from sparkop.reconcile.status import status_of, with_measured
 from sparkop.resources.events import Event
+from sparkop.resources.weights.files import Checkpoint
+from sparkop.spec.models import ClusterSpec
 from sparkop.views.status import show_status
 from tests.engines.budget.models import document
-from tests.reconcile.simulation import GIB, Cluster
+from tests.reconcile.simulation import GIB, Cluster, PlayedWeights
 
 TOKENS = 64 * (1 << 20) // 256 // 16 * 16
 """64 MiB of the model of tests/data/models/grouped-query.json, over two ranks."""
@@ -184,6 +187,29 @@ def test_apply_is_refused_by_the_configuration_on_the_head() -> None:
     with pytest.raises(SpecError, match=r"budget\.memory"):
         cluster.apply()
     assert len(cluster.started) == started
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [({"memory": {"kvCache": "200 GB"}}, r"budget\.memory"), ({}, r"engine\.heads")],
+)
+def test_a_first_apply_is_refused_by_the_configuration_on_the_hub(
+    changes: dict[str, Any], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the weights come: heads that the nodes can't share were told after hours of a download."""
+    config = {**document("grouped-query")["config"], **({} if changes else {"num_attention_heads": 7})}
+    prepare = PlayedWeights.prepare
+
+    def with_config(self: PlayedWeights, spec: ClusterSpec) -> Checkpoint:
+        found = prepare(self, spec)
+        assert found.repository is not None
+        return replace(found, repository=replace(found.repository, config=config))
+
+    monkeypatch.setattr(PlayedWeights, "prepare", with_config)
+    cluster = Cluster.make(**changes)
+    with pytest.raises(SpecError, match=rule):
+        cluster.apply()
+    assert not cluster.node("spark-1").checkpoint
 
 
 def test_a_first_apply_is_refused_once_the_configuration_was_downloaded() -> None:

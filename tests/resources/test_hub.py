@@ -63,6 +63,24 @@ def test_a_second_time_asks_nobody_until_it_is_refreshed(hub: Hub) -> None:
     assert ask(hub).commit == "d" * 40
 
 
+def test_the_configuration_is_kept_with_the_list(hub: Hub) -> None:
+    """Rules look at it before the weights come, also where the hub can't be asked any more."""
+    hub.files["config.json"] = b'{"num_attention_heads": 28}'
+    assert ask(hub).config == {"num_attention_heads": 28}
+    hub.log.clear()
+    assert ask(hub).config == {"num_attention_heads": 28}
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"[]", None])
+def test_a_list_without_a_configuration_is_a_list(hub: Hub, content: bytes | None) -> None:
+    if content is None:
+        del hub.files["config.json"]
+    else:
+        hub.files["config.json"] = content
+    assert ask(hub).config == {}
+
+
 def test_a_full_commit_is_asked_again_only_when_it_is_refreshed(hub: Hub, tmp_path: Path) -> None:
     """It can't change, but what was remembered of it can be wrong: errors of content point to --update."""
     first = ask(hub, hub.commit)

@@ -11,9 +11,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ from sparkop.spec.text import is_commit
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+CONFIG = "config.json"
+LARGEST_CONFIG = 16 << 20
+"""Bytes; no configuration is larger."""
 PUBLIC = "https://huggingface.co"
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
@@ -62,6 +65,8 @@ class Repository:
     files: tuple[RemoteFile, ...]
     manifest: Mapping[str, str]
     """Path -> SHA-256, of the manifest file; empty without one."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The model's config.json; empty where it could not be read, and of a list that was kept without it."""
 
     def base(self) -> str:
         """Address of every file: append its quoted path."""
@@ -96,7 +101,7 @@ def describe(
             return known
     with in_words(name, revision, endpoint):
         found = _ask_patiently(name, commit or revision, endpoint, manifest)
-    found = Repository(name, endpoint, revision, found.commit, found.files, found.manifest)
+    found = replace(found, revision=revision)
     with suppress(OSError):  # a full or read-only disk of the controller: the hub is asked again next time
         memory.keep(found, manifest)
     return found
@@ -158,7 +163,21 @@ def _ask(name: str, revision: str, endpoint: str, manifest: str | None) -> Repos
 
         smallest = min(files, key=lambda file: file.size).path  # a gated repository lists, but does not give
         get_hf_file_metadata(hf_hub_url(name, smallest, revision=commit, endpoint=endpoint))
-    return Repository(name, endpoint, revision, commit, tuple(files), hashes)
+    config = _read_config(api, name, commit, files)
+    return Repository(name, endpoint, revision, commit, tuple(files), hashes, config)
+
+
+def _read_config(api: HfApi, name: str, commit: str, files: Iterable[RemoteFile]) -> Mapping[str, Any]:
+    """Rules look at it before the weights come; what is no configuration is told once it is used."""
+    if not any(file.path == CONFIG and file.size <= LARGEST_CONFIG for file in files):
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = api.hf_hub_download(name, CONFIG, revision=commit, local_dir=folder)
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError:
+            return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _read_manifest(api: HfApi, name: str, commit: str, manifest: str) -> dict[str, str]:
@@ -200,7 +219,8 @@ class _Memory:
             if manifest is not None and document["manifest_file"] != manifest:
                 return None
             files = tuple(RemoteFile(**item) for item in document["files"])
-            return Repository(self._name, self._endpoint, revision, commit, files, document["manifest"])
+            sums, config = document["manifest"], document.get("config") or {}
+            return Repository(self._name, self._endpoint, revision, commit, files, sums, config)
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -210,6 +230,7 @@ class _Memory:
             "files": [asdict(file) for file in repository.files],
             "manifest": dict(repository.manifest),
             "manifest_file": manifest,
+            "config": dict(repository.config),
         }
         self._write(f"{repository.commit}.json", document)
         self._write(
