@@ -21,8 +21,8 @@ lease.watching        ``info``, ``over``: a watch lives, or ends; needs no lease
 file.write            ``path``, ``content`` (base64), ``mode``, ``aside`` (``changed``)
 file.remove           ``path``, ``aside``: keep what was there as ``path.damaged-TIME`` (``changed``)
 directory.ensure      ``path``, ``mode`` (``changed``)
-directory.remove      ``path``: below the state folder, or the folder itself; then folders for weights that
-                      a transfer has made go too where they are empty (``changed``)
+directory.remove      ``path``: below the state folder, or the folder itself; then folders elsewhere that this
+                      program or a transfer has made go too where they are empty (``changed``)
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)
@@ -162,7 +162,7 @@ class Act:
             if "mode" not in self.arguments or stat.S_IMODE(os.stat(path).st_mode) == mode:
                 return {"changed": False}
         else:
-            os.makedirs(path, exist_ok=True)
+            leaving.make(self.folder, path)
         os.chmod(path, mode)
         return {"changed": True}
 

@@ -22,11 +22,14 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from . import claims, wire
+from . import claims, lease, wire
 
 ENDINGS = ("blocks", "copy", "partial")
 """Of the files beside one that is being written (node/transfer/blocks.py)."""
-MADE = os.path.join("transfer", "folders.json")
+MADE = os.path.join("folders", "made.json")
+"""Folders outside the state folder that act.py has made, by their inodes."""
+RECORDS = (MADE, os.path.join("transfer", "folders.json"))
+"""The second: those that a transfer has made (node/transfer/folders.py), which takes no lock of ours."""
 COMMIT = re.compile(r"[0-9A-Za-z]+")
 STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY)
 """Why a folder is not removed, and why that is right."""
@@ -186,14 +189,37 @@ class Leaving:
                     raise
 
 
-def remove_made(state: str) -> None:
-    """Folders that a transfer has made for weights (node/transfer/folders.py) and that are empty now: not one
-    that somebody has made anew, or put a link in place of."""
+def make(state: str, folder: str) -> None:
+    """A folder and those above it, where they are absent; who calls holds the state folder's lock."""
+    absent = []
+    while not os.path.lexists(folder) and not is_within(folder, state):
+        absent.append(folder)
+        folder = os.path.dirname(folder)
     try:
-        made = json.loads(wire.read_text(os.path.join(state, MADE)))
-        inodes = {str(path): int(inode) for path, inode in made.items()}
+        os.makedirs(next(iter(absent), folder), exist_ok=True)
+    finally:
+        made = {os.path.realpath(path): os.stat(path).st_ino for path in absent if os.path.isdir(path)}
+        if made:
+            record = os.path.join(state, MADE)
+            os.makedirs(os.path.dirname(record), exist_ok=True)
+            content = json.dumps({**inodes_in(record), **made}).encode()
+            lease.replace_file(record, content, 0o644)
+
+
+def inodes_in(record: str) -> dict[str, int]:
+    """Of the folders in a record; none when it is not there, or tells nothing."""
+    try:
+        return {str(path): int(inode) for path, inode in json.loads(wire.read_text(record)).items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        return  # none, or it tells nothing
+        return {}
+
+
+def remove_made(state: str) -> None:
+    """Folders that we have made and that are empty now: not one that somebody has made anew, or put a link in
+    place of."""
+    inodes: dict[str, int] = {}
+    for record in RECORDS:
+        inodes.update(inodes_in(os.path.join(state, record)))
     for path in sorted(inodes, key=len, reverse=True):
         with suppress(OSError):
             if os.path.realpath(path) == path and os.stat(path).st_ino == inodes[path]:

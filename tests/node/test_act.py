@@ -124,6 +124,26 @@ class TestFiles:
         assert not state.exists()
         assert home.exists() == (beside != "nothing")
 
+    @pytest.mark.parametrize("since", ["nothing", "a file", "another folder"])
+    def test_folders_that_were_made_elsewhere_go_with_the_state_folder_when_they_are_empty(
+        self, since: str, held: Path
+    ) -> None:
+        """One made for weights, before the guard that mounts it and before any transfer, stayed for ever."""
+        (held / "mine").mkdir()
+        made = held / "mine" / "models" / "deep"
+        for changed in (True, False):
+            assert perform(held, "directory.ensure", path=str(made))["result"] == {"changed": changed}
+        assert perform(held, "directory.ensure", path="logs")["result"] == {"changed": True}
+        if since == "a file":
+            (made / "model.bin").touch()
+        if since == "another folder":
+            made.rename(held / "mine" / "models" / "other")
+            made.mkdir()
+        perform(held, "directory.remove", path=str(held / "state"))
+        assert (held / "mine").is_dir()
+        assert made.is_dir() == (since != "nothing")
+        assert made.parent.is_dir() == (since != "nothing")
+
     def test_a_link_out_of_the_folder_is_not_followed(self, held: Path) -> None:
         outside = held / "outside"
         outside.mkdir()
