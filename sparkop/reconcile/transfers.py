@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
-from sparkop.reconcile.lease import EXPIRY, DamagedLeaseError, hold, new_holder
+from sparkop.reconcile.lease import EXPIRY, DamagedLeaseError, Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
@@ -103,20 +104,12 @@ def cancel_all(
     LeaseHeldError, and WaitInterruptedError when ``stop`` is set while another holds it.
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
-    documents = _look(spec, hosts, clock).observed.documents
     try:
-        with hold(
-            spec,
-            hosts,
-            documents,
-            command="download --cancel",
-            holder=new_holder(),
-            clock=clock,
-            emit=emit,
-            stop=stop,
-        ) as held:
+        with _under_lease("download --cancel", spec, hosts, emit, stop, clock) as (reading, held):
             return tuple(
-                name for name in documents if call(hosts[name], held.fences[name], "cancel")["cancelled"]
+                name
+                for name in reading.observed.documents
+                if call(hosts[name], held.fences[name], "cancel")["cancelled"]
             )
     except DamagedLeaseError:
         raise
@@ -141,20 +134,10 @@ def verify_all(
     Raises UnreachableError, LeaseHeldError.
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
-    reading = _look(spec, hosts, clock)
-    documents = reading.observed.documents
-    present = [name for name, document in documents.items() if document.weights and document.weights.exists]
     cause = Cause(KIND, "verified by the ledger", "hashed again")
-    with hold(
-        spec,
-        hosts,
-        documents,
-        command="download --deep",
-        holder=new_holder(),
-        clock=clock,
-        emit=emit,
-        stop=stop,
-    ) as held:
+    with _under_lease("download --deep", spec, hosts, emit, stop, clock) as (reading, held):
+        documents = reading.observed.documents
+        present = [name for name, each in documents.items() if each.weights and each.weights.exists]
         context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock)
 
         def one(name: str) -> None:
@@ -167,6 +150,24 @@ def verify_all(
                 emit(Event(Phase.FAILED, operation, name, error.message, error=error))
 
         side_by_side(one, present, "hash")
+
+
+@contextmanager
+def _under_lease(
+    command: str,
+    spec: ClusterSpec,
+    hosts: Mapping[str, Host],
+    emit: Listener,
+    stop: threading.Event,
+    clock: Clock,
+) -> Iterator[tuple[Reading, Held]]:
+    """Look, then hold the lease of every node."""
+    reading = _look(spec, hosts, clock)
+    documents, holder = reading.observed.documents, new_holder()
+    with hold(
+        spec, hosts, documents, command=command, holder=holder, clock=clock, emit=emit, stop=stop
+    ) as held:
+        yield reading, held
 
 
 def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) -> Reading:

@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 
 from sparkop.node.transfer import fetch, http
 from sparkop.node.transfer import status as statuses
-from sparkop.node.transfer.files import parse_job
+from sparkop.node.transfer.files import TransferError, parse_job
 from sparkop.node.transfer.sources import Crew
 from sparkop.resources.transfer_program import failure
 from tests.node.hub_standin import Faults, Hub, running
@@ -440,6 +440,30 @@ def test_a_disk_that_fills_up_on_the_way_stops_cleanly_and_is_carried_on(
     assert node.run(job)["phase"] == "done"
     assert (node.weights / "model.bin").read_bytes() == LARGE
     assert hub.sent - before < len(LARGE)
+
+
+def test_on_a_full_disk_the_last_word_is_one_write_over_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written and then cut short, a reader saw the end of the longer words behind the last one."""
+    kept = statuses.Status(str(tmp_path), parse_job({"kind": "fetch", "directory": "/w", "files": []}))
+    kept.problems.append("long" * 200)
+    kept.write()
+    path, real, seen = tmp_path / "transfer.json", os.pwrite, []
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def pwrite(handle: int, data: bytes, offset: int) -> int:
+        done = real(handle, data, offset)
+        seen.append(json.loads(path.read_bytes())["phase"])
+        return done
+
+    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    kept.end("failed", TransferError("space", "the disk is full"))
+    assert seen == ["failed"]
+    assert json.loads(path.read_bytes())["error"]["message"] == "the disk is full"
 
 
 class Line:

@@ -89,21 +89,17 @@ class Shelf:
     def offers_image(self, identity: str) -> bool:
         return identity in self._images
 
-    def source_state(self) -> str:
-        """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled``, ``none``, ``vanished``.
+    def source(self) -> Tuple[str, Dict[str, str]]:
+        """This node's own transfer: ``running``, ``done``, ``failed``, ``cancelled``, ``none``, ``vanished``;
+        with ``kind`` and ``message`` of the error with which it failed, else empty.
 
-        The last: killed, or the node was without power, so that it could say nothing.
+        ``vanished``: killed, or the node was without power, so that it could say nothing.
         """
         status = read_json(os.path.join(self._state, "transfer.json"))
-        phase = status.get("phase", "none")
-        if phase in ("done", "failed", "cancelled", "none"):
-            return str(phase)
-        return "running" if is_alive(status) else "vanished"
-
-    def source_error(self) -> Dict[str, str]:
-        """``kind`` and ``message`` of the error with which this node's own transfer failed; else empty."""
-        error: Dict[str, str] = read_json(os.path.join(self._state, "transfer.json")).get("error") or {}
-        return error
+        phase = str(status.get("phase", "none"))
+        if phase not in ("done", "failed", "cancelled", "none"):
+            phase = "running" if is_alive(status) else "vanished"
+        return phase, status.get("error") or {}
 
     def path(self, file: File) -> str:
         """Where its bytes are, or will be."""
@@ -189,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         start, end = int(match.group(1)), int(match.group(2)) + 1
         handle, reached = self._wait(file, start, end)
         if handle is None:
-            return self._refuse(503, self.shelf.source_state())
+            return self._refuse(503, self.shelf.source())
         try:
             self._send(file, handle, start, reached)
         finally:
@@ -200,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         deadline = time.monotonic() + WAIT
         while True:
             handle, reached = self.shelf.open(file, start, end)
-            if handle is not None or time.monotonic() > deadline or self.shelf.source_state() != "running":
+            if handle is not None or time.monotonic() > deadline or self.shelf.source()[0] != "running":
                 return handle, reached
             time.sleep(POLL)
 
@@ -244,11 +240,11 @@ class Handler(BaseHTTPRequestHandler):
         while len(data):
             data = data[self.wfile.write(data) or len(data) :]
 
-    def _refuse(self, code: int, source: str = "") -> None:
+    def _refuse(self, code: int, source: Optional[Tuple[str, Dict[str, str]]] = None) -> None:
         self.send_response(code)
-        if source:
-            error = self.shelf.source_error()
-            self.send_header(STATE, source)
+        if source is not None:
+            state, error = source
+            self.send_header(STATE, state)
             self.send_header(WHY_KIND, str(error.get("kind", "")))
             self.send_header(WHY, urllib.parse.quote(str(error.get("message", ""))))
             self.send_header("Retry-After", "1")

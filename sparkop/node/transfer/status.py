@@ -200,11 +200,15 @@ class Status:
         return True
 
     def _write_over(self) -> None:
-        """On a full disk the last word goes over the words before it: no room is needed for that."""
+        """On a full disk the last word goes over the words before it: no room is needed for that. In one
+        write, padded to their length, so that no moment between shows half of both."""
         shorter = dict(self.document(), active={}, bad=dict(sorted(self.bad.items())[:NAMED]), problems=[])
-        with suppress(OSError), open(self._path, "r+b") as file:
-            file.write(json.dumps(shorter).encode())
-            file.truncate()
+        with suppress(OSError):
+            handle = os.open(self._path, os.O_WRONLY)
+            try:
+                os.pwrite(handle, json.dumps(shorter).encode().ljust(os.fstat(handle).st_size), 0)
+            finally:
+                os.close(handle)
 
     def _write_on(self) -> None:
         while not self._stop.wait(PERIOD):
