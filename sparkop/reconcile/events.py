@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in
+from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in, failure_in
 from sparkop.reconcile.observe import Reading
 from sparkop.records import dataclass
 from sparkop.resources import intent, trip
@@ -62,7 +62,7 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     if event == MENDED:
         return f"{_place(entry)}: that is over"
     if event == FAILED:
-        return f"watch could not mend it: {entry.get('text') or 'no reason known'}"
+        return f"watch could not mend it: {failure_in(entry) or 'no reason known'}"
     if event == intent.STOP:
         now = "; watch leaves it alone" if entry.get("lasts") else ""
         return f"stopped by {entry.get('by') or 'someone'}{now}"

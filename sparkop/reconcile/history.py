@@ -98,12 +98,17 @@ def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
         _count(entry, tried)
         event, group = entry.get("event"), str(entry.get("what") or "").startswith(GROUP)
         if event == FAILED:
-            failure = str(entry.get("text") or "")
+            failure = failure_in(entry)
         elif event == FAULT and group:
             found = GaveUp(_moment(entry), str(entry.get("text") or ""), tuple(tried), failure)
         elif (event == "start" and entry.get("by") != WATCH) or (event == MENDED and group):
             found, failure = None, ""
     return found
+
+
+def failure_in(entry: Mapping[str, Any]) -> str:
+    """What ``watch`` could not do, with the node."""
+    return ": ".join(str(entry[key]) for key in ("node", "text") if entry.get(key))
 
 
 def _moment(entry: Mapping[str, Any]) -> float:

@@ -73,9 +73,13 @@ class LeaseState:
     @property
     def told(self) -> str:
         """``ada@laptop (apply), token 7``."""
-        who = self.info.get("who") or self.holder
-        command = f" ({self.info['command']})" if self.info.get("command") else ""
-        return f"{who}{command}, token {self.token}"
+        return f"{_writer(self.info, self.holder)}, token {self.token}"
+
+
+def _writer(info: Mapping[str, Json], holder: str) -> str:
+    """``ada@laptop (apply)``."""
+    command = f" ({info['command']})" if info.get("command") else ""
+    return f"{info.get('who') or holder}{command}"
 
 
 def lease_in(node: str, document: Document) -> LeaseState | None:
@@ -160,6 +164,7 @@ class Held:
         self.lost = threading.Event()
         self.wanted = threading.Event()
         """Somebody asked us to yield."""
+        self.wanted_by = ""
         self._over = threading.Event()
         self._hearts: dict[str, Later[None]] = {}
 
@@ -184,7 +189,10 @@ class Held:
         except (SparkopError, OSError):
             return
         lease = answer.get("lease")
-        if isinstance(lease, dict) and lease.get("wanted"):
+        wanted = lease.get("wanted") if isinstance(lease, dict) else None
+        if isinstance(wanted, dict):
+            info = wanted.get("info")
+            self.wanted_by = _writer(info if isinstance(info, dict) else {}, str(wanted.get("holder") or ""))
             self.wanted.set()
 
     def end_beats(self) -> None:

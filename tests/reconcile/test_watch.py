@@ -370,6 +370,8 @@ def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     tick = watching.watch.tick()
     assert tick.acted
     assert tick.trouble is None
+    assert ("yielding", {"to": "ada (apply)"}) in watching.said
+    assert not any(event.endswith("failed") for event in watching.names())
     assert cluster.clock.now - began < 300, "it did not wait for the whole deadline"
     assert node.document_of(path)["released"]
     assert not watching.watch.tick().acted
@@ -381,6 +383,37 @@ def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     watching.ticks(5)
     assert cluster.started == GROUP
     assert cluster.plan().converged
+
+
+def test_another_writer_that_was_quicker_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two watches of one cluster: one of them said "failed" for what the other was mending."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+
+    def hold(*_: Any, **__: Any) -> Any:
+        raise LeaseHeldError("another sparkop writes to this cluster", cause="held by bob@desk (watch)")
+
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.hold", hold)
+    watching.ticks(1)
+    asides = [fields for event, fields in watching.said if event == "standing-aside"]
+    assert asides == [{"why": "another sparkop writes to this cluster: held by bob@desk (watch)"}]
+    assert "failed" not in watching.names()
+
+
+def test_what_could_not_be_mended_is_told_with_its_node() -> None:
+    """``it has booted anew``: who?"""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(3)
+    cluster.manner = "die on start of rank 1"
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 1)
+    watching.ticks(2)
+    [failed] = [each.text for each in happened(cluster.observe(canary=False)) if each.event == "failed"]
+    assert failed.startswith("watch could not mend it: spark-2: rank 1 exited (1) before it served")
 
 
 def test_dry_run_writes_nothing() -> None:

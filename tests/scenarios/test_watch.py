@@ -149,7 +149,7 @@ def test_what_nobody_can_mend_ends_with_a_reason(watching_user: User, watched: S
             assert "watch gave up at" in gone
             assert "2 did not last" in gone
             assert "sparkop apply" in gone
-            assert "it ended with: rank 0 exited (1)" in gone
+            assert "it ended with: spark-1: rank 0 exited (1)" in gone
         finally:
             running.shell("spark-1", "rm -f /run/lab/standin/fail-start")
         running.sparkop("apply", check=0)

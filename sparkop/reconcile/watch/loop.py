@@ -194,7 +194,10 @@ class Watch:
             self._before = before
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
             self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
-            self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
+            if isinstance(error, LeaseHeldError):
+                self.teller.state("lease", error.reason, event="standing-aside", why=error.reason)
+            else:
+                self.failed(error)
             return Tick(reading, plan, trouble=error)
 
     def look(self) -> Reading:
@@ -224,6 +227,7 @@ class Watch:
                 return self._act(held, reading, plan, due)
             finally:
                 if held.wanted.is_set():
+                    self.say("yielding", to=held.wanted_by)
                     self._yields_until = self.clock.monotonic() + YIELDS_FOR
 
     def _act(self, held: Held, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
@@ -287,12 +291,16 @@ class Watch:
             return replace(tick, further=bool(outcome.done))
         if not isinstance(error, SparkopError):
             raise error
-        self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
+        self.failed(error)
         at = self.clock.time()
-        text = ": ".join(part for part in (error.message, error.cause) if part)[:500]
+        text = ": ".join(part for part in (error.message.rstrip("."), error.cause) if part)[:500]
         entry = {"id": f"failed-{at:.0f}", "event": "failed", "node": error.node, "text": text, "at": at}
         self.write(context, [entry])
         return replace(tick, trouble=error)
+
+    def failed(self, error: SparkopError) -> None:
+        """Say what went wrong, and what to do."""
+        self.say("failed", node=error.node, error=error.message, cause=error.cause, remedy=error.remedy)
 
     @staticmethod
     def _epoch_after(tick: Tick) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
+from sparkop.errors import WaitInterruptedError
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.watch.story import Fault
@@ -87,6 +88,9 @@ class Teller:
             fields: dict[str, Any] = {"node": operation.node, "resource": operation.resource}
             if event.phase is Phase.DONE:
                 fields["seconds"] = round(event.seconds, 1)
+            if isinstance(event.error, WaitInterruptedError):  # it is to yield or to end: nothing is wrong
+                self.say(f"{operation.action}-left", **fields, text=event.text)
+                return
             if event.phase is Phase.FAILED:
                 fields["error"] = event.text
             self.say(f"{operation.action}-{event.phase}", **fields)
