@@ -22,8 +22,8 @@ def command(
     lines: int,
     follow: bool,
 ) -> None:
-    """Show the last lines of every rank, masked: keys do not appear. Before them the launcher's: what apply,
-    watch and stop told on this machine. Of a rank that is gone, the lines that its node has kept.
+    """Show the last lines of every rank, masked: keys do not appear. Before them the launcher's: what
+    commands told on this machine. Of a rank that is gone, the lines that its node has kept.
 
     Exit codes: 0, 4 a node could not be read, 6 no log of that rank, 64 no such rank.
     """

@@ -54,8 +54,8 @@ def command(
 
     A cluster that `stop` stopped is left alone until `apply`. Events go to stdout, one line each.
     Exit codes: with --once as apply. With --dry-run 0, also when there is something to do (the events tell
-    it), 4 when a node could not be read, 6 when a human has to do something. Else it runs until you stop it
-    (130, 143); 65 when the spec is refused at the start.
+    it), 4 when a node could not be read, 6 when a human has to do something, or a pause between restarts is
+    not over. Else it runs until you stop it (130, 143); 65 when the spec is refused at the start.
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.restrain import Asked, By

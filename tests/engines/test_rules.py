@@ -10,6 +10,7 @@ import pytest
 from sparkop.engines.rules import Severity, all_rules, check, refusals
 from sparkop.spec.load import LoadedSpec, load
 from sparkop.spec.problems import InvalidSpecError
+from sparkop.views.rules_page import rules_page
 from tests.engines.specs import RECIPE_A, RECIPE_B, SPECS, facts_of, spec
 
 REFUSED_B: list[tuple[str, dict[str, Any], str]] = [
@@ -265,3 +266,10 @@ def test_refusal_of_a_key_does_not_quote_it() -> None:
     loaded = load([SPECS / f"{RECIPE_B}.yaml"], ['engine.extraArgs=["--api-key","sk-SENTINEL"]'])
     error = _refusal(loaded)
     assert "SENTINEL" not in f"{error} {error.detail}"
+
+
+def test_every_rule_is_on_the_page() -> None:
+    """``python -m sparkop.views.rules_page > docs/reference/rules.md`` when this fails."""
+    page = (SPECS.parent / "docs/reference/rules.md").read_text(encoding="utf-8")
+    assert page == rules_page()
+    assert [rule.id for rule in all_rules() if f"| `{rule.id}` |" not in page] == []
