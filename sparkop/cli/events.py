@@ -31,10 +31,12 @@ def command(
         reading = observe(loaded.spec, hosts, canary=False)
     head = loaded.spec.head.name
     if head in reading.observed.unknown:
+        unknown = reading.observed.unknown[head]
         raise UnreachableError(
             "the history is on the head, which can't be read",
             node=head,
-            cause=reading.observed.unknown[head].reason,
+            cause=unknown.reason,
+            remedy=unknown.remedy,
         )
     show_events(happened(reading)[-last:], output)
     return ExitCode.OK

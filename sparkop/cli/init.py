@@ -107,7 +107,7 @@ def _ask_nodes(text: str) -> dict[int, Found]:
     for index, node in enumerate(spec.nodes):
         document = observed.documents.get(node.name)
         if document is None or document.machine is None:
-            reason = observed.unknown[node.name].reason if node.name in observed.unknown else "no answer"
+            reason = observed.unknown[node.name].told if node.name in observed.unknown else "no answer"
             click.echo(f"{node.name}: not read ({reason}); its values are found at apply", err=True)
             continue
         fabric = select_fabric(document)

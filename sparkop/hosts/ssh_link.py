@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_na
 from sparkop.hosts.way import Way, find_way, network_error, place_of
 
 CHANNEL_TIMEOUT = 10.0
+LAB = "SPARKOP_LAB_INSIDE"
+"""Set in a process that has gone inside a lab: the user's shell has other nodes and another known_hosts."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are no output of ours
 
@@ -209,6 +212,11 @@ def _denied(error: NotAuthenticatedError, target: Target, options: SshOptions) -
     )
 
 
+def _typed(step: str) -> str:
+    """A command as the user types it."""
+    return f"sparkop lab run -- sh -c {shlex.quote(step)}" if os.environ.get(LAB) else step
+
+
 def _host_key_error(
     target: Target, options: SshOptions, key: paramiko.PKey, what: str, *, changed: bool
 ) -> HostKeyError:
@@ -228,5 +236,5 @@ def _host_key_error(
         node=target.name,
         cause=f"{options.host_key_name} shows {fingerprint(key.asbytes())} ({kind})",
         remedy=f"If that is the {'jump host' if target.jump else 'node'}'s key "
-        "(there: ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), accept it:\n" + "\n".join(steps),
+        "(there: ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), accept it:\n" + "\n".join(map(_typed, steps)),
     )

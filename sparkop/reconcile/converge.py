@@ -119,6 +119,8 @@ class _Run:
         self.resources = resources
         self.approve = approve
         self.believed: EndpointState | None = None
+        self.summary: Event | None = None
+        self.noted: set[tuple[str, str | None]] = set()
         self.times: Counter[tuple[str, str]] = Counter()
 
     def look(self) -> tuple[Reading, Plan]:
@@ -138,23 +140,22 @@ class _Run:
         plan = reconcile(
             reading.desired, reading.observed, reading.history, self.clock.time(), self.resources
         )
-        self.emit(
-            Event(
-                Phase.OBSERVED, text=f"read {len(reading.observed.documents)} of {len(self.spec.nodes)} nodes"
-            )
-        )
-        self.emit(Event(Phase.PLANNED, text=_summary(plan)))
+        read = f"read {len(reading.observed.documents)} of {len(self.spec.nodes)} nodes"
+        summary = Event(Phase.PLANNED, text=f"{read}: {_summary(plan)}")
+        if summary != self.summary:
+            self.summary = summary
+            self.emit(summary)
         for warning in plan.warnings:
-            self.emit(Event(Phase.NOTE, text=f"warning: {warning}"))
+            self.note(f"warning: {warning}")
         for blocker in plan.blockers if plan.operations else ():  # what goes on meanwhile may take hours
-            self.emit(
-                Event(
-                    Phase.NOTE,
-                    node=blocker.node,
-                    text=f"blocked: {with_remedy(_told(blocker), blocker.remedy)}",
-                )
-            )
+            self.note(f"blocked: {with_remedy(_told(blocker), blocker.remedy)}", blocker.node)
         return reading, plan
+
+    def note(self, text: str, node: str | None = None) -> None:
+        """Tell it once: every look finds it again."""
+        if (text, node) not in self.noted:
+            self.noted.add((text, node))
+            self.emit(Event(Phase.NOTE, node=node, text=text))
 
     def ask(self, plan: Plan) -> None:
         """The human's leave for the first plan that needs it. Raises BlockedError when it is not given."""
@@ -250,11 +251,13 @@ def _unread(unknown: Sequence[Unknown]) -> UnreachableError:
     nodes = list(dict.fromkeys(each.node for each in unknown))
     alone = len(nodes) == 1
     what = list(dict.fromkeys(each.resource for each in unknown if each.resource)) if alone else nodes
+    told = f"could not be read: {', '.join(what)}" if what else "could not be read"
+    again = "run sparkop apply again when it answers"
     return UnreachableError(
-        f"could not be read: {', '.join(what)}" if what else "could not be read",
+        f"{told}; nothing that depends on it was touched",
         node=nodes[0] if alone else None,
         cause=unknown[0].reason,
-        remedy="nothing that depends on it was touched; run sparkop apply again when it answers",
+        remedy=f"{unknown[0].remedy}\n{again}" if unknown[0].remedy else again,
     )
 
 

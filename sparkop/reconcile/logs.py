@@ -120,7 +120,8 @@ def _unread(reading: Reading, rank: int | None) -> UnreachableError | None:
         if rank not in (None, index):
             continue
         if node.name in reading.observed.unknown:
-            return UnreachableError(reading.observed.unknown[node.name].reason, node=node.name)
+            unknown = reading.observed.unknown[node.name]
+            return UnreachableError(unknown.reason, node=node.name, remedy=unknown.remedy)
         document = reading.observed.documents[node.name]
         if document.docker is None:
             told, remedy = silent_docker.why(document), silent_docker.remedy(document)

@@ -24,7 +24,7 @@ from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import examine
 from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
-from sparkop.resources.operations import Unknown, with_remedy
+from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.threads import side_by_side
 from sparkop.serving.canary import EndpointState
@@ -187,7 +187,7 @@ def _probe(
             path: b64decode(text) for path, text in contents.items() if isinstance(text, str)
         }
     except SparkopError as error:
-        return Unknown(name, with_remedy(error.reason, error.remedy))
+        return Unknown(name, error.reason, remedy=error.remedy)
     except (OSError, ValueError) as error:
         return Unknown(name, f"{type(error).__name__}: {error}")
 

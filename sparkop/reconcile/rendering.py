@@ -21,7 +21,7 @@ def rendering_on(spec: ClusterSpec, hosts: Mapping[str, ReadableHost]) -> Render
     """What apply would start on these nodes. Raises UnreachableError for a node that can't be read."""
     reading = observe(spec, hosts, canary=False)
     for node, unknown in reading.observed.unknown.items():
-        raise UnreachableError(unknown.reason, node=node)
+        raise UnreachableError(unknown.reason, node=node, remedy=unknown.remedy)
     return render(spec, _facts(reading.desired))
 
 

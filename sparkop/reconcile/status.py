@@ -167,7 +167,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         ),
         ranks=_ranks(reading, absent),
         endpoint=str(Serving.LOADING if still else observed.endpoint.serving),
-        endpoint_detail=observed.endpoint.detail,
+        endpoint_detail=observed.endpoint.detail or _why_not_asked(reading),
         url=access.url,
         models=access.models,
         key_path=access.key_path,
@@ -181,6 +181,11 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         endpoint_remedy=explained.remedy if explained else "",
         loading=still,
     )
+
+
+def _why_not_asked(reading: Reading) -> str:
+    unread = reading.observed.unknown
+    return f"{', '.join(unread)} could not be read" if unread else ""
 
 
 def _watch(reading: Reading) -> WatchStatus:
@@ -229,7 +234,7 @@ def with_notes(status: Status, notes: tuple[str, ...]) -> Status:
 def _node(name: str, reading: Reading, plan: Plan, kinds: list[str], absent: str) -> NodeStatus:
     document = reading.observed.documents.get(name)
     if document is None:
-        return NodeStatus(name, "unknown", reading.observed.unknown[name].reason)
+        return NodeStatus(name, "unknown", reading.observed.unknown[name].told)
     found = tuple(_resource(kind, name, plan) for kind in kinds)
     guard = _guard(name, document, reading, absent)
     total = document.memory.total if document.memory else None
@@ -257,7 +262,7 @@ def _controller(spec: ClusterSpec, plan: Plan) -> tuple[NodeStatus, ...]:
 def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     for unknown in plan.unknown:
         if unknown.node == node and unknown.resource and kind_of(unknown.resource) == kind:
-            return ResourceStatus(kind, "unknown", unknown.reason)
+            return ResourceStatus(kind, "unknown", unknown.told)
     causes = [(b.node, b.resource, b.cause) for b in plan.blockers]
     causes += [(o.node, o.resource, o.cause) for o in plan.operations]
     for where, resource, cause in causes:

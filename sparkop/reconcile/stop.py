@@ -186,7 +186,7 @@ def removed_by(plan: Plan) -> dict[str, list[str]]:
 
 def unanswered(reading: Reading) -> dict[str, str]:
     """Nodes, or Docker engines, that could not be read, and why."""
-    found = {name: each.reason for name, each in reading.observed.unknown.items()}
+    found = {name: each.told for name, each in reading.observed.unknown.items()}
     for name, document in reading.observed.documents.items():
         if document.docker is None:
             found[name] = with_remedy(silent_docker.why(document), silent_docker.remedy(document))

@@ -174,7 +174,7 @@ def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) ->
     reading = observe(spec, hosts, canary=False, clock=clock, resources=(WeightFiles(),))
     if reading.observed.unknown:
         first = next(iter(reading.observed.unknown.values()))
-        raise UnreachableError(f"{first.node} could not be read", node=first.node, cause=first.reason)
+        raise UnreachableError("could not be read", node=first.node, cause=first.reason, remedy=first.remedy)
     return reading
 
 

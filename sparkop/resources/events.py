@@ -13,9 +13,8 @@ from sparkop.resources.operations import Operation
 class Phase(StrEnum):
     """What an event tells."""
 
-    OBSERVED = "observed"
-    """The nodes were read; ``text`` says what was found."""
     PLANNED = "planned"
+    """The nodes were read; ``text`` says what was found."""
     STARTED = "started"
     PROGRESS = "progress"
     LOG = "log"

@@ -99,6 +99,12 @@ class Unknown:
     node: str
     reason: str
     resource: str | None = None
+    remedy: str | None = None
+
+    @property
+    def told(self) -> str:
+        """Both, on one line."""
+        return with_remedy(self.reason, self.remedy)
 
 
 def with_remedy(reason: str, remedy: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
@@ -16,7 +17,16 @@ def confirm(question: str) -> None:
 
 
 def agreed(question: str) -> bool:
-    """The answer; yes where there is no terminal to ask."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    """The answer; yes where there is no terminal to ask. Ctrl-C leaves: nothing runs meanwhile."""
+    if not can_ask():
         return True
-    return click.confirm(question, default=False, err=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question, default=False, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def can_ask() -> bool:
+    """Whether there is a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

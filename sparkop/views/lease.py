@@ -8,6 +8,7 @@ from rich.text import Text
 
 from sparkop.errors import SparkopError
 from sparkop.reconcile.lease import LeaseState
+from sparkop.resources.operations import with_remedy
 from sparkop.views.console import out, print_json
 from sparkop.views.documents import document
 
@@ -23,7 +24,7 @@ def show_leases(leases: Mapping[str, LeaseState | SparkopError | None], output: 
 
 def _words(lease: LeaseState | SparkopError | None) -> tuple[str, str]:
     if isinstance(lease, SparkopError):
-        return f"unknown: {lease.message}", "red"
+        return f"unknown: {with_remedy(lease.reason, lease.remedy)}", "red"
     if lease is None or lease.released:
         return "free", "green"
     return f"held by {lease.told}", "yellow"
@@ -31,5 +32,5 @@ def _words(lease: LeaseState | SparkopError | None) -> tuple[str, str]:
 
 def _json(lease: LeaseState | SparkopError | None) -> object:
     if isinstance(lease, SparkopError):
-        return {"unknown": lease.message}
+        return {"unknown": with_remedy(lease.reason, lease.remedy)}
     return document(lease) if lease is not None else None

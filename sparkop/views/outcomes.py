@@ -26,8 +26,8 @@ def show_applied(result: Converged, output: str = "text") -> None:
 
         print_json({"operations": result.operations, **document(status_of(result.reading, Plan()))})
         return
-    done = counted(result.operations, "operation") if result.operations else "nothing to do"
-    print_lines([f"converged: {done}"], sys.stderr)
+    done = f": {counted(result.operations, 'operation')}" if result.operations else ""
+    print_lines([f"converged{done}"], sys.stderr)
     access = access_of(result.reading.desired)
     lines = [f"url    {access.url}", f"model  {', '.join(access.models)}"]
     print_lines([*lines, f"key    {access.key_path}"] if access.key_path else lines)

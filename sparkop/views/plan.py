@@ -9,7 +9,7 @@ from typing import Any
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import counted
 from sparkop.resources.operations import Blocker, Operation, Unknown
-from sparkop.views.confirm import agreed
+from sparkop.views.confirm import agreed, can_ask
 from sparkop.views.console import print_json, print_lines, talk
 from sparkop.views.plan_text import plan_lines
 
@@ -52,7 +52,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def _unknown(unknown: Unknown) -> dict[str, Any]:
-    return {"node": unknown.node, "resource": unknown.resource, "reason": unknown.reason}
+    return {
+        "node": unknown.node,
+        "resource": unknown.resource,
+        "reason": unknown.reason,
+        "remedy": unknown.remedy,
+    }
 
 
 def _blocker(blocker: Blocker) -> dict[str, Any]:
@@ -71,6 +76,8 @@ def show_left(operations: Sequence[Operation]) -> None:
 
 
 def ask_approval(plan: Plan) -> bool:
-    """Ask on a terminal when the plan stops serving; yes without one."""
+    """Show the plan and ask on a terminal, when it stops serving; yes without one."""
+    if not can_ask():
+        return True
     print_lines(plan_lines(plan), sys.stderr)
     return agreed("This stops serving. Go on?")

@@ -41,7 +41,7 @@ def blocker_line(blocker: Blocker) -> str:
 
 def unknown_line(unknown: Unknown) -> str:
     """``unknown   ...``."""
-    return f"unknown   {unknown.resource or 'node':<18} {unknown.node}  {unknown.reason}"
+    return f"unknown   {unknown.resource or 'node':<18} {unknown.node}  {unknown.told}"
 
 
 def cost_text(cost: Cost) -> str:

@@ -69,7 +69,7 @@ def outcome_line(event: Event) -> Line | None:
             return ("✗ ", "bold red"), title(event.operation), f": {_whose(event)}{event.text}"
         case Phase.SKIPPED if event.operation:
             return ("- ", "yellow"), f"not started: {title(event.operation)}"
-        case Phase.OBSERVED | Phase.PLANNED | Phase.NOTE:
+        case Phase.PLANNED | Phase.NOTE:
             return (f"{event.node}: {event.text}" if event.node else event.text,)
         case Phase.LOG:
             return ((f"  {event.node} | {event.text}", "dim"),)

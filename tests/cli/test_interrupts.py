@@ -12,6 +12,7 @@ import pytest
 from sparkop.cli.interrupts import stop_on_interrupt
 from sparkop.cli.root import Terminated
 from sparkop.errors import SparkopError, UnreachableError, WaitInterruptedError
+from sparkop.views import confirm
 
 
 def _signalled(number: signal.Signals, failure: SparkopError) -> None:
@@ -61,3 +62,15 @@ with interrupts.stop_on_interrupt():
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=50)
     assert ended.returncode == 130
     assert time.monotonic() - began < 30
+
+
+def test_a_signal_at_a_question_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs that it could wait for: the first Ctrl-C only said so, and the question stayed."""
+    monkeypatch.setattr(confirm, "can_ask", lambda: True)
+    monkeypatch.setattr(confirm.click, "confirm", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    with stop_on_interrupt() as stop:
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            confirm.agreed("Go on?")
+        assert signal.getsignal(signal.SIGINT) is handler
+        assert not stop.is_set()

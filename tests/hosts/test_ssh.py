@@ -21,6 +21,7 @@ import pytest
 from sparkop.errors import HostKeyError, UnreachableError
 from sparkop.hosts.connect import Target, close_all, connect_all
 from sparkop.hosts.ssh import SshHost
+from sparkop.lab.layout import INSIDE_VARIABLE
 from tests.hosts.services import Api, running_api
 from tests.hosts.sshd import Sshd, free_port, make_key
 
@@ -140,6 +141,15 @@ class TestHostKeys:
         assert key.stdout.split()[1] in (error.cause or "")
         self.follow(error)
         assert works(host)
+
+    def test_unknown_in_a_lab(
+        self, sshd: Sshd, host_of: Callable[[Target], SshHost], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The user's shell is outside: neither the node nor the known_hosts that sparkop reads is there."""
+        monkeypatch.setenv(INSIDE_VARIABLE, "mine:1")
+        sshd.known_hosts.write_text("")
+        remedy = str(failure(host_of(sshd.target())).remedy)
+        assert "\nsparkop lab run -- sh -c 'ssh-keyscan " in remedy
 
     def test_changed(self, sshd: Sshd, host_of: Callable[[Target], SshHost]) -> None:
         make_key(sshd.folder / "former")

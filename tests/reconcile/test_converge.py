@@ -35,6 +35,17 @@ def test_a_second_apply_does_nothing_at_all() -> None:
     assert len(cluster.world.writes) == writes
 
 
+def test_what_every_look_finds_is_told_once() -> None:
+    """A plan is made again under the lease; apply told each of its lines twice."""
+    cluster = serving()
+    cluster.node("spark-2").exit("test-r1", 0)
+    told: list[str] = []
+    cluster.apply(emit=lambda event: told.append(event.text) if event.operation is None else None)
+    read = [text for text in told if text.startswith("read ")]
+    assert len(read) == 2, "what is to be done, and that nothing is left"
+    assert read[-1] == "read 2 of 2 nodes: nothing to do"
+
+
 def test_workers_start_before_the_head() -> None:
     """Decision 4."""
     assert Cluster.make(spec_of(4)).started == []

@@ -53,7 +53,7 @@ def test_whatever_a_node_does_is_unknown_with_its_reason(error: Exception, said:
     hosts["spark-2"] = Odd(SimulatedHost(cluster.node("spark-2")), error)
     observed = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed
     assert list(observed.documents) == ["spark-1"]
-    assert said in observed.unknown["spark-2"].reason
+    assert said in observed.unknown["spark-2"].told
 
 
 def test_a_way_out_ends_the_line_so_that_it_can_be_copied() -> None:

@@ -177,3 +177,11 @@ def test_a_humans_stop_that_is_fulfilled_is_no_failure() -> None:
     assert status(cluster).state == "differs"
     node.answer = Answer.SILENT
     assert status(cluster).state == "unknown"
+
+
+def test_an_api_that_was_not_asked_says_why() -> None:
+    """The words alone looked like a fault of the API; it was a node that could not be read."""
+    cluster = serving()
+    cluster.node("spark-2").answer = Answer.SILENT
+    found = status(cluster)
+    assert (found.endpoint, found.endpoint_detail) == ("not asked", "spark-2 could not be read")

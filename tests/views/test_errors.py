@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sparkop.errors import SparkopError, UnreachableError
+from sparkop.reconcile.converge import remains
+from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
-from sparkop.resources.operations import Action, Cause, Operation
+from sparkop.resources.operations import Action, Cause, Operation, Unknown
 from sparkop.views.errors import error_lines
+from sparkop.views.plan_text import unknown_line
 from sparkop.views.progress import outcome_line, without_style
 
 
@@ -16,6 +21,17 @@ def test_a_node_that_is_lost_anywhere_has_a_next_command() -> None:
     known = UnreachableError("The host key is not known.", node="spark-4", remedy="accept it")
     assert error_lines(known)[-1].plain == "  do: accept it"
     assert not any("do:" in line.plain for line in error_lines(SparkopError("unexpected")))
+
+
+def test_a_node_that_can_not_be_read_is_told_with_one_way_out() -> None:
+    """Why it can't be reached is one thing, what to do about it another; apply told two things to do."""
+    lost = Unknown("spark-2", "No SSH connection", remedy="Check the cable.")
+    with pytest.raises(UnreachableError) as raised:
+        remains(Plan(unknown=(lost,)))
+    told = [line.plain for line in error_lines(raised.value)]
+    assert sum(line.count("do: ") for line in told) == 1
+    assert "  likely cause: No SSH connection" in told
+    assert unknown_line(lost).endswith("No SSH connection; do: Check the cable.")
 
 
 def test_a_copy_that_its_source_has_broken_off_names_the_source() -> None:

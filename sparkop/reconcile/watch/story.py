@@ -62,7 +62,7 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
         found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
-        found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}"))
+        found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}", unknown.remedy or ""))
     return found
 
 

@@ -330,14 +330,13 @@ def refusals(
             continue
         look = Look(desired, node, nodes)
         for found in (found for check in chosen for found in findings(check, look)):
-            told = with_remedy(found.text, found.remedy)
             if found.state is State.UNKNOWN or found.error:
-                unread.append(Unknown(node.name, told, kind))
+                unread.append(Unknown(node.name, found.text, kind, found.remedy))
             elif found.state is State.FAIL and found.holds:
                 cause = Cause(found.field, found.observed, found.desired)
                 blockers.append(Blocker(node.name, kind, cause, found.remedy))
             elif found.state is State.FAIL or found.lessens:
-                warnings.append(f"{node.name}: {told}")
+                warnings.append(f"{node.name}: {with_remedy(found.text, found.remedy)}")
     return Difference(
         blockers=tuple(dict.fromkeys(blockers)),
         unknown=tuple(dict.fromkeys(unread)),
