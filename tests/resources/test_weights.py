@@ -181,9 +181,10 @@ def test_a_folder_that_is_not_shared_is_refused_before_a_byte_comes(
     """Each node has a folder of that name in its own home: the mark of one is not seen on the other."""
     monkeypatch.setattr(weights_shared, "PATIENCE", 0.5)
     world = make(distribution="shared")
+    planned = world.look().operations[:1]
     asked = hub.sent
     with pytest.raises(BlockedError, match="it is ü is not the folder of one") as caught:
-        world.do(world.look().operations[:1])
+        world.do(planned)
     assert caught.value.node == "two"
     assert "findmnt -T" in str(caught.value.remedy)
     assert "weights.distribution: copy" in str(caught.value.remedy)
