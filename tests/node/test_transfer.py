@@ -449,18 +449,18 @@ def test_on_a_full_disk_the_last_word_is_one_write_over_the_one_before(
     kept = statuses.Status(str(tmp_path), parse_job({"kind": "fetch", "directory": "/w", "files": []}))
     kept.problems.append("long" * 200)
     kept.write()
-    path, real, seen = tmp_path / "transfer.json", os.pwrite, []
+    path, real, seen = tmp_path / "transfer.json", os.write, []
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def pwrite(handle: int, data: bytes, offset: int) -> int:
-        done = real(handle, data, offset)
+    def write(handle: int, data: bytes) -> int:
+        done = real(handle, data)
         seen.append(json.loads(path.read_bytes())["phase"])
         return done
 
     monkeypatch.setattr(os, "replace", full)
-    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "write", write)
     kept.end("failed", TransferError("space", "the disk is full"))
     assert seen == ["failed"]
     assert json.loads(path.read_bytes())["error"]["message"] == "the disk is full"

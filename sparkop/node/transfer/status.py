@@ -206,7 +206,7 @@ class Status:
         with suppress(OSError):
             handle = os.open(self._path, os.O_WRONLY)
             try:
-                os.pwrite(handle, json.dumps(shorter).encode().ljust(os.fstat(handle).st_size), 0)
+                os.write(handle, json.dumps(shorter).encode().ljust(os.fstat(handle).st_size))
             finally:
                 os.close(handle)
 
