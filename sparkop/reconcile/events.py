@@ -50,6 +50,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     epoch = entry.get("epoch")
     if event == "start":
         by = "watch replaced the ranks" if entry.get("by") == WATCH else "a command started the ranks"
+        if entry.get("by") == WATCH and entry.get("resumes"):
+            by = f"watch went on with group {entry['resumes']}, which was broken off, and started the ranks"
         return f"{by} (group {epoch}): {_because(str(entry.get('why') or ''))}"
     if event == "ready":
         seconds = entry.get("seconds")

@@ -52,6 +52,7 @@ def history_of(
         ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
         start_seconds=_measured(ready),
         restarts=_restarts(entries),
+        unfinished=_unfinished(entries),
         gave_up=_gave_up(entries),
         forgotten=damaged or _forgotten(entries),
         known=not documents or any(_knows(spec.name, document) for document in documents.values()),
@@ -86,9 +87,21 @@ def _count(entry: Mapping[str, Any], restarts: list[Restart]) -> None:
     """Take one more entry into the restarts that count."""
     if entry.get("event") == "start" and entry.get("by") == WATCH:
         numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
+        if restarts and restarts[-1].epoch == entry.get("resumes"):
+            restarts.pop()
         restarts.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
     elif entry.get("event") in ("start", SERVED):
         restarts.clear()
+
+
+def _unfinished(entries: list[dict[str, Any]]) -> int:
+    for entry in reversed(entries):
+        if entry.get("event") in ("ready", SERVED, FAILED):
+            return 0
+        if entry.get("event") == "start":
+            own = entry.get("by") == WATCH and not entry.get("resumes")
+            return _number(entry.get("epoch")) if own else 0
+    return 0
 
 
 def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:

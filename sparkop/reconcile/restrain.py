@@ -81,9 +81,11 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
 
 
 def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
-    """Restarts of the numbers that the plan would launch: a changed spec begins anew."""
+    """Restarts of the numbers that the plan would launch: a changed spec begins anew, and what was broken off
+    is none."""
     generation = next((o.parameters.get("generation") for o in plan.operations if starts_group(o)), None)
-    return tuple(each for each in history.restarts if each.generation == generation)
+    resumes = next((o.parameters.get("resumes") for o in plan.operations if o.action is Action.RECORD), None)
+    return tuple(each for each in history.restarts if each.generation == generation and each.epoch != resumes)
 
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:

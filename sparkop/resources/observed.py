@@ -112,6 +112,9 @@ class History:
     """How long the last start took, from the first rank to the first token; None: not measured yet."""
     restarts: tuple[Restart, ...] = ()
     """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
+    unfinished: int = 0
+    """Number of the group that ``watch`` restarted last, if nothing tells how that ended; 0 for a restart
+    that goes on with another: what is broken off again and again counts."""
     gave_up: GaveUp | None = None
     """The last word of a ``watch`` whose restarts did not help, until a human starts the group."""
     forgotten: bool = False

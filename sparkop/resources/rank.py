@@ -73,6 +73,7 @@ class Ranks:
         if operation.action is Action.RECORD:
             if operation.parameters["before"]:
                 keep(context, operation.cause, int(operation.parameters["before"]))
+            resumes = operation.parameters.get("resumes")
             record(
                 context,
                 operation.node,
@@ -83,6 +84,7 @@ class Ranks:
                     "generation": operation.parameters["generation"],
                     "why": operation.cause.told,
                     "by": operation.parameters.get("by", "human"),
+                    **({"resumes": resumes} if resumes else {}),
                     "at": context.clock.time(),
                 },
             )
@@ -114,7 +116,15 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     stopped = None if history.intent.stopped else Origin.DRIFT
     nothing = stopped if history.epoch else Origin.NEW
     origin = group.origin if group.found else nothing
-    begin = Operation(Action.RECORD, desired.head, ALL, why, origin=origin, parameters=numbers)
+    resumes = _broken_off(group, history)
+    begin = Operation(
+        Action.RECORD,
+        desired.head,
+        ALL,
+        why,
+        origin=origin,
+        parameters={**numbers, **({"resumes": resumes} if resumes else {})},
+    )
     removals = removals_of(desired, group, why, (begin.key,))
     ended = [o.key for o in removals] or [begin.key]
     gone = waiting_for(list(desired.nodes), ended, desired.head, launch=True)
@@ -127,6 +137,13 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
             Operation(Action.START, rank.node, f"{KIND}/{rank.rank}", cause, needs=needs, parameters=numbers)
         )
     return (begin, *removals, gone, *starts)
+
+
+def _broken_off(group: Group, history: History) -> int:
+    """Number of the group whose restart ended, with its watch, before the head was started, which comes last:
+    to start all ranks is still that restart. 0: there is none."""
+    started = any(f.stamp.rank == 0 and f.stamp.epoch == history.unfinished for f in group.found)
+    return 0 if started else history.unfinished
 
 
 def left_over(desired: Desired, group: Group) -> tuple[Operation, ...]:

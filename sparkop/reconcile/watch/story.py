@@ -22,9 +22,9 @@ from sparkop.resources.trip import advice_for
 
 RESET_AFTER = 600.0
 """Seconds of canaries without a break after which earlier restarts count no more."""
-QUIET = 600.0
-"""Seconds for which a fault that was over at the next look is not written down again: what comes and goes
-all the time would push the rest out of the history."""
+OFTEN, QUIET = 3, 600.0
+"""How often within so many seconds a fault is written down that was over at the next look: what comes and
+goes all the time would push the rest out of the history."""
 TEXT = 600
 """Characters of a text that are kept."""
 NEAR = 1.5
@@ -118,7 +118,7 @@ def entries_due(
     known = open_faults(entries)
     due = [_begun(what, fault) for what, fault in now.items() if what in then and what not in known]
     for what, fault in then.items():
-        if what not in now and what not in known and not _told_lately(entries, what, at):
+        if what not in now and what not in known and not _told_often(entries, what, at):
             due += [_begun(what, fault), _over(what, at)]
     return due + [_over(what, at) for what in sorted(known) if what not in now and what not in then]
 
@@ -138,9 +138,10 @@ def _over(what: str, at: float) -> dict[str, Any]:
     return {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "at": at}
 
 
-def _told_lately(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> bool:
-    moments = (entry.get("at") for entry in entries if entry.get("what") == what)
-    return any(isinstance(moment, int | float) and 0 <= at - moment < QUIET for moment in moments)
+def _told_often(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> bool:
+    told = (entry.get("at") for entry in entries if (entry.get("event"), entry.get("what")) == (FAULT, what))
+    lately = [moment for moment in told if isinstance(moment, int | float) and 0 <= at - moment < QUIET]
+    return len(lately) >= OFTEN
 
 
 def boots_in(observed: Observed) -> dict[str, str]:

@@ -1,0 +1,73 @@
+"""A watch that is killed in a restart: the next one goes on, and that is still one restart."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sparkop.hosts.simulated_node import Fault, SimulatedContainer, SimulatedCrash
+from sparkop.reconcile.events import happened
+from tests.reconcile.simulation import Cluster
+from tests.reconcile.watching import Watching, entries, serving
+
+
+def with_a_dead_rank() -> tuple[Cluster, Watching]:
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    return cluster, watching
+
+
+@cache
+def writes_of_a_restart() -> range:
+    cluster, watching = with_a_dead_rank()
+    first = cluster.world.attempts
+    watching.ticks(1)
+    return range(first, cluster.world.attempts)
+
+
+def killed_at(cluster: Cluster, watching: Watching, number: int, fault: Fault) -> None:
+    cluster.world.faults[number] = fault
+    with suppress(SimulatedCrash):
+        watching.ticks(1)
+    cluster.world.revive()
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("number", range(len(writes_of_a_restart())))
+def test_a_restart_that_was_broken_off_counts_once(number: int, fault: Fault) -> None:
+    """It counted twice, and the next watch waited for two minutes with all ranks down."""
+    cluster, watching = with_a_dead_rank()
+    killed_at(cluster, watching, writes_of_a_restart()[number], fault)
+    began = cluster.clock.now
+    following = Watching(cluster)
+    while not cluster.plan().converged:
+        assert cluster.clock.now - began < 100, following.said
+        following.ticks(1)
+    assert len(cluster.observe().history.restarts) == 1
+    following.ticks(5)
+    assert len([e for e in happened(cluster.observe()) if e.event == "restart"]) <= 2
+
+
+def test_restarts_that_are_broken_off_again_and_again_end() -> None:
+    """A watch that dies of every restart would take the group down for ever."""
+    cluster, _ = with_a_dead_rank()
+
+    def die(_node: Any, container: SimulatedContainer) -> None:
+        if container.spec.labels.get("sparkop.role") == "rank":
+            raise SimulatedCrash("the watch is killed")
+
+    cluster.world.on_start = die
+    for _ in range(20):
+        with suppress(SimulatedCrash):
+            Watching(cluster).minutes(30)
+        cluster.world.revive()
+        if cluster.observe(canary=False).history.gave_up:
+            break
+    assert len([each for each in entries(cluster, "start") if each["by"] == "watch"]) <= 8
+    assert "did not last" in entries(cluster, "fault")[-1]["text"]
