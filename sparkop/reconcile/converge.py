@@ -85,17 +85,22 @@ def converge(
         remains(plan)
         return Converged(reading, 0)
     run.ask(plan)
-    with hold(
-        spec,
-        hosts,
-        lease_nodes(reading, plan),
-        command=command,
-        holder=holder or new_holder(),
-        clock=run.clock,
-        emit=emit,
-        stop=run.stop,
-    ) as held:
-        return run.until_done(held)
+    holder = holder or new_holder()
+    while True:
+        with hold(
+            spec,
+            hosts,
+            lease_nodes(reading, plan),
+            command=command,
+            holder=holder,
+            clock=run.clock,
+            emit=emit,
+            stop=run.stop,
+        ) as held:
+            converged = run.until_done(held)
+        if converged is not None:
+            return converged
+        reading, plan = run.look()
 
 
 class _Run:
@@ -119,6 +124,8 @@ class _Run:
         self.resources = resources
         self.approve = approve
         self.believed: EndpointState | None = None
+        self.done = 0
+        self.came_back: set[str] = set()
         self.summary: Event | None = None
         self.noted: set[tuple[str, str | None]] = set()
         self.times: Counter[tuple[str, str]] = Counter()
@@ -167,24 +174,30 @@ class _Run:
             )
         self.approve = None
 
-    def until_done(self, held: Held) -> Converged:
-        """Pass after pass. Ranks are planned on readings that are newer than all preparation."""
-        done = 0
+    def until_done(self, held: Held) -> Converged | None:
+        """Pass after pass. Ranks are planned on readings that are newer than all preparation.
+
+        None when a node has come back that has to take the lease with the others.
+        """
         while True:
             reading, plan = self.look()
             if not plan.operations:
                 remains(plan)
-                return Converged(reading, done)
+                return Converged(reading, self.done)
+            back = lease_nodes(reading, plan).keys() - held.fences.keys()
+            if back - self.came_back:
+                self.came_back |= back  # once each: one that comes and goes would begin it anew for ever
+                return None
             part = plan.preparation if plan.preparation.operations else plan
             self.once_too_often(part)
             self.ask(part)
             outcome = carry_out(
                 part, reading, held, self.resources, emit=self.emit, stop=self.stop, clock=self.clock
             )
-            done += len(outcome.done)
+            self.done += len(outcome.done)
             asked = outcome.error is None or isinstance(outcome.error, WaitInterruptedError)
             if self.stop.is_set() and asked:
-                return Converged(reading, done, interrupted=True, left=_left(plan, outcome))
+                return Converged(reading, self.done, interrupted=True, left=_left(plan, outcome))
             if outcome.error is not None:
                 if part is plan:
                     self.after_a_trip(held)
@@ -252,12 +265,12 @@ def _unread(unknown: Sequence[Unknown]) -> UnreachableError:
     alone = len(nodes) == 1
     what = list(dict.fromkeys(each.resource for each in unknown if each.resource)) if alone else nodes
     told = f"could not be read: {', '.join(what)}" if what else "could not be read"
-    again = "run sparkop apply again when it answers"
+    again = "sparkop apply again when it answers"
     return UnreachableError(
         f"{told}; nothing that depends on it was touched",
         node=nodes[0] if alone else None,
         cause=unknown[0].reason,
-        remedy=f"{unknown[0].remedy}\n{again}" if unknown[0].remedy else again,
+        remedy=f"{unknown[0].remedy}\n  then {again}" if unknown[0].remedy else again,
     )
 
 

@@ -203,15 +203,16 @@ def destroy(
         _check_checkpoint(reading)
         _tell_kept(reading, emit)
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
+    away = unanswered(reading)
     if not nodes:
-        return Destroyed(unknown=unanswered(reading))
+        return Destroyed(unknown=away)
     agree(_checkpoint_lines(reading))
     documents = {name: each for name, each in reading.observed.documents.items() if name in nodes}
     with hold(
         spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
     ) as held:
         reading = look()
-        plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time()))
+        plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time(), away))
         outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
         if outcome.error is not None:
             raise outcome.error
@@ -224,7 +225,7 @@ def destroy(
             interrupted = _remove(reading, plan, held, emit, stop, clock)
             for operation in plan.operations:
                 removed.setdefault(operation.node, []).append(_told(operation, reading))
-    return Destroyed(_frozen(removed), unanswered(reading), interrupted)
+    return Destroyed(_frozen(removed), {**away, **unanswered(reading)}, interrupted)
 
 
 def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]:

@@ -313,7 +313,11 @@ def _free(
 
     token = 0
     expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
-    watched = {name: lease for name, lease in seen.items() if lease is not None and not lease.released}
+    watched = {
+        name: lease
+        for name, lease in seen.items()
+        if lease is not None and not lease.released and lease.holder != fences[name].holder
+    }
     for name, lease in watched.items():
         ask(name)
         text = f"the lease is held by {lease.told}; watching its heartbeat"

@@ -109,7 +109,7 @@ def stop_serving(
     plan = plan_stop(reading, who_of(holder), clock.time())
     interrupted = False
     refused: Mapping[str, SparkopError] = {}
-    if plan.operations:
+    for again in (True, False) if plan.operations else ():
         documents = reading.observed.documents
         with hold(
             spec,
@@ -124,13 +124,16 @@ def stop_serving(
         ) as held:
             refused = held.refused
             reading = _look(spec, hosts, clock, emit, stop)
-            plan = plan_stop(reading, who_of(holder), clock.time(), refused)
+            if again and reading.observed.documents.keys() - documents.keys():
+                continue  # a node has come back: it takes the lease with the others
+            plan = plan_stop(reading, holder.partition("/")[0], clock.time(), refused)
             outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
             if outcome.error is not None:
                 raise outcome.error
             interrupted = bool(outcome.skipped)
             if not interrupted:
                 reading = _look(spec, hosts, clock, emit, stop)
+            break
     return _stopped(reading, plan, interrupted, refused)
 
 
