@@ -162,7 +162,7 @@ class Act:
             if "mode" not in self.arguments or stat.S_IMODE(os.stat(path).st_mode) == mode:
                 return {"changed": False}
         else:
-            leaving.make(self.folder, path)
+            make_folder(self.folder, path)
         os.chmod(path, mode)
         return {"changed": True}
 
@@ -556,6 +556,24 @@ def key_of(path: str) -> str | None:
             return stream.read().decode("ascii").strip() or None
     except FileNotFoundError:
         return None
+
+
+def make_folder(state: str, folder: str) -> None:
+    """A folder and those above it, where they are absent. Those outside the state folder, whose lock is held,
+    are remembered: `leaving.remove_made` takes them away."""
+    absent = []
+    while not os.path.lexists(folder) and not leaving.is_within(folder, state):
+        absent.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        os.makedirs(next(iter(absent), folder), exist_ok=True)
+    finally:
+        made = {os.path.realpath(path): os.stat(path).st_ino for path in absent if os.path.isdir(path)}
+        if made:
+            record = os.path.join(state, leaving.MADE)
+            os.makedirs(os.path.dirname(record), exist_ok=True)
+            content = json.dumps({**leaving.inodes_in(record), **made}).encode()
+            lease.replace_file(record, content, 0o644)
 
 
 def put(path: str, content: bytes, mode: int) -> bool:

@@ -22,7 +22,7 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from . import claims, lease, wire
+from . import claims, wire
 
 ENDINGS = ("blocks", "copy", "partial")
 """Of the files beside one that is being written (node/transfer/blocks.py)."""
@@ -187,23 +187,6 @@ class Leaving:
             except OSError as error:
                 if error.errno not in STAYS:
                     raise
-
-
-def make(state: str, folder: str) -> None:
-    """A folder and those above it, where they are absent; who calls holds the state folder's lock."""
-    absent = []
-    while not os.path.lexists(folder) and not is_within(folder, state):
-        absent.append(folder)
-        folder = os.path.dirname(folder)
-    try:
-        os.makedirs(next(iter(absent), folder), exist_ok=True)
-    finally:
-        made = {os.path.realpath(path): os.stat(path).st_ino for path in absent if os.path.isdir(path)}
-        if made:
-            record = os.path.join(state, MADE)
-            os.makedirs(os.path.dirname(record), exist_ok=True)
-            content = json.dumps({**inodes_in(record), **made}).encode()
-            lease.replace_file(record, content, 0o644)
 
 
 def inodes_in(record: str) -> dict[str, int]:

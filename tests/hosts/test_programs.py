@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import sparkop.node
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.programs import (
+    Program,
     act_program,
     new_nonce,
     parse_answer,
@@ -123,6 +124,18 @@ def test_programs_are_written_for_python_3_8_and_the_standard_library(path: Path
             names = [node.module or ""]
         for name in names:
             assert name.partition(".")[0] in sys.stdlib_module_names, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("program", [probe_program(), act_program(), relay_program()], ids=lambda p: p.name)
+def test_a_program_holds_every_module_that_its_modules_import(program: Program) -> None:
+    """Also inside functions: a module that the probe did not have was missed by `destroy --weights` only."""
+    held = set(re.findall(r"'node\.(\w+)': ", program.source.decode()))
+    assert program.name in held
+    for name in held:
+        for node in ast.walk(ast.parse((NODE / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                wanted = {node.module.partition(".")[0]} if node.module else {a.name for a in node.names}
+                assert wanted <= held, f"{name}.py imports {wanted - held}, which is not packed with it"
 
 
 def test_a_probe_starts_no_process_and_loads_nothing_heavy() -> None:
