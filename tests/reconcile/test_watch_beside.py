@@ -141,3 +141,25 @@ def test_a_fault_that_was_over_while_another_wrote_is_remembered_afterwards() ->
     assert remembered(cluster) == []
     watching.minutes(1)
     assert remembered(cluster) == [("fault", "spark-2"), ("mended", "spark-2")]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_cable_is_not_mended_when_its_node_does_not_answer(anew: bool) -> None:
+    """``that is over`` was told of the cable of a node without power. ``anew``: another watch goes on."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    unplugged(cluster)
+    watching.ticks(3)
+    silent(cluster)
+    watching = Watching(cluster) if anew else watching
+    watching.ticks(4)
+    assert remembered(cluster) == [("fault", "spark-2, fabric"), ("fault", "spark-2")]
+    assert "mended" not in watching.names()
+    answers(cluster)
+    plugged_in(cluster)
+    watching.ticks(3)
+    assert {place for event, place in remembered(cluster) if event == "mended"} == {
+        "spark-2",
+        "spark-2, fabric",
+    }

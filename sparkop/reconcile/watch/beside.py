@@ -15,9 +15,12 @@ from sparkop.resources.threads import Later
 class Beside:
     """Looks while its block runs, ``every`` so many seconds. A look that a node holds up is left behind."""
 
-    def __init__(self, look: Callable[[], Mapping[str, Fault]], teller: Teller, every: float) -> None:
+    def __init__(
+        self, look: Callable[[Mapping[str, Fault]], Mapping[str, Fault]], teller: Teller, every: float
+    ) -> None:
         self.seen: dict[str, Fault] = {}
         """All that was there meanwhile, by name, as it was seen first."""
+        self._now: Mapping[str, Fault] = {}
         self._look = look
         self._teller = teller
         self._every = every
@@ -35,10 +38,10 @@ class Beside:
     def _run(self) -> None:
         while not self._over.wait(self._every):
             try:
-                faults = self._look()
+                faults = self._look(self._now)
             except SparkopError:
                 continue  # what is carried out tells it
             with self._telling:
                 if not self._over.is_set():
-                    self._teller.faults(faults, over=[what for what in self.seen if what not in faults])
-                    self.seen = {**faults, **self.seen}
+                    self._teller.faults(faults, over=[what for what in self._now if what not in faults])
+                    self.seen, self._now = {**faults, **self.seen}, faults

@@ -170,7 +170,7 @@ class Watch:
         WaitInterruptedError when ``stop`` is set while it looks; nothing else that a cluster can cause."""
         reading = self.look()
         plan = self.plan_of(reading)
-        faults = since(faults_of(plan) | self.eye.findings, self._before, self.clock.time())
+        faults = self.faults_of(reading, plan, self._before or {})
         self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided)
         if self.dry_run:
             return Tick(reading, plan)
@@ -249,12 +249,17 @@ class Watch:
         self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
         return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
-    def faults_now(self) -> dict[str, Fault]:
+    def faults_of(self, reading: Reading, plan: Plan, then: Mapping[str, Fault]) -> dict[str, Fault]:
+        """What is wrong. ``then``: at the look before."""
+        now = faults_of(plan) | self.eye.findings
+        return since(now, then, self.clock.time(), reading.observed.unknown)
+
+    def faults_now(self, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """Of one look that asks the API nothing: it may be loading. What only a watch finds is as before."""
         reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
-        return since(faults_of(plan) | self.eye.findings, {}, now)
+        return self.faults_of(reading, plan, then)
 
     def keep_plan(self, context: Context, plan: Plan) -> None:
         """Beside the evidence of the group that is replaced: what was planned, and how it did before."""
@@ -320,7 +325,7 @@ class Watch:
             return []
         at = self.clock.time()
         now = self.clock.monotonic()
-        due = entries_due(entries_in(document), self._before, faults, at)
+        due = entries_due(entries_in(document), self._before, faults, at, reading.observed.unknown)
         due += life_due(self.eye.life, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 

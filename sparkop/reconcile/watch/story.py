@@ -98,10 +98,14 @@ def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     return known
 
 
-def since(now: Mapping[str, Fault], then: Mapping[str, Fault] | None, at: float) -> dict[str, Fault]:
-    """The faults of a look, each with the moment of the first look in a row that has seen it."""
-    return {
-        what: replace(fault, at=then[what].at if then and what in then else at) for what, fault in now.items()
+def since(
+    now: Mapping[str, Fault], then: Mapping[str, Fault], at: float, unread: Container[str]
+) -> dict[str, Fault]:
+    """The faults of a look, each with the moment of the first look in a row that has seen it. What was wrong
+    ``then`` with a node that is ``unread`` now is not over."""
+    lasting = {what: fault for what, fault in then.items() if fault.node in unread and what not in now}
+    return lasting | {
+        what: replace(fault, at=then[what].at if what in then else at) for what, fault in now.items()
     }
 
 
@@ -110,9 +114,10 @@ def entries_due(
     then: Mapping[str, Fault] | None,
     now: Mapping[str, Fault],
     at: float,
+    unread: Container[str] = (),
 ) -> list[dict[str, Any]]:
     """Entries for faults that were there at two looks (``then`` and ``now``), for those that were over at the
-    second, and for those that were gone at two. ``at``: seconds since 1970."""
+    second, and for those that were gone at two, of nodes that were read. ``at``: seconds since 1970."""
     if then is None:
         return []
     known = open_faults(entries)
@@ -120,7 +125,8 @@ def entries_due(
     for what, fault in then.items():
         if what not in now and what not in known and not _told_often(entries, what, at):
             due += [_begun(what, fault), _over(what, at)]
-    return due + [_over(what, at) for what in sorted(known) if what not in now and what not in then]
+    gone = (what for what in sorted(known) if what not in now and what not in then)
+    return due + [_over(what, at) for what in gone if known[what].get("node") not in unread]
 
 
 def _begun(what: str, fault: Fault) -> dict[str, Any]:
