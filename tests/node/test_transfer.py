@@ -144,7 +144,7 @@ def test_a_hub_that_stalls_is_told_in_words(node: Node, either: Hub) -> None:
     either.faults.mute = True
     with quick_stalls(), mock.patch.object(fetch, "TOLD_AFTER", 0.3):
         status = node.run(node.job(either.job_files("model.bin"), either, patience=2.5))
-    silent = f"{either.store}/model.bin has sent nothing for 1 s"
+    silent = f"{either.store} has sent nothing for 1 s"
     assert f"{silent}; asked again for 2 s" in status["notes"]
     assert status["error"]["kind"] == "network"
     assert status["error"]["message"].startswith("no byte came for ")
@@ -156,8 +156,16 @@ def test_a_hub_that_takes_a_question_and_says_nothing_is_told_in_words(node: Nod
     with quick_stalls(), mock.patch.object(fetch, "TOLD_AFTER", 0.3):
         status = node.run(node.job(hub.job_files("model.bin"), hub, patience=2.5, streams=1))
     hub.faults.gate.set()
-    told = f"{hub.store}/model.bin does not answer: nothing came for 1 s"
+    told = f"{hub.store} does not answer: nothing came for 1 s"
     assert f"{told}; asked again for 2 s" in status["notes"]
+
+
+def test_a_silent_hub_is_told_of_once_whatever_is_asked_of_it(node: Node, hub: Hub) -> None:
+    """Each file of a checkpoint had a line of its own."""
+    hub.faults.mute = True
+    with quick_stalls(), mock.patch.object(fetch, "TOLD_AFTER", 0.3):
+        status = node.run(node.job(hub.job_files("model.bin", "sub/ä b.bin"), hub, patience=2.5))
+    assert status["notes"] == [f"{hub.store} has sent nothing for 1 s; asked again for 2 s"]
 
 
 def test_a_stall_shows_in_the_progress_and_a_word_to_stop_is_heard_in_it(node: Node, either: Hub) -> None:

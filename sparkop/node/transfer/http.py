@@ -82,6 +82,12 @@ def place_of(url: str) -> str:
     return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
 
 
+def server_of(url: str) -> str:
+    """Scheme and host: who says nothing says nothing of any file, and is told of once."""
+    parts = urllib.parse.urlsplit(url)
+    return "%s://%s" % (parts.scheme, parts.netloc.rpartition("@")[2])
+
+
 class _PipeConnection(http.client.HTTPConnection):
     """HTTP over the standard input and output of a command (ssh)."""
 
@@ -239,7 +245,7 @@ class Client:
         return connection.getresponse()
 
     def _failed(self, url: str, error: Exception) -> str:
-        whose = self._node or place_of(url)
+        whose = self._node or server_of(url)
         if isinstance(error, socket.timeout):
             return "%s does not answer: nothing came for %d s" % (whose, TIMEOUT)
         return "%s: %s" % (whose, error or type(error).__name__)
@@ -365,7 +371,7 @@ class Reader:
             client.drop(url)
             self._forget(url)
             raise WrongSizeError("%s has %d bytes, not %d" % (place_of(url), total, self._size))
-        return Body(response, first, length, self._peer or place_of(url), client.socket(url))
+        return Body(response, first, length, self._peer or server_of(url), client.socket(url))
 
     def _forget(self, url: str) -> None:
         if url == self._direct:
