@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from sparkop.cli.root import Terminated
+from sparkop.cli.root import Terminated, strike
 from sparkop.errors import ExitCode, SparkopError, WaitInterruptedError
 from sparkop.views.errors import show_error
 
@@ -36,7 +36,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
             received.append(number)
             if last.ident is None:
                 last.start()
-            raise _exception(number)
+            strike(number)
         received.append(number)
         stop.set()
         with suppress(OSError, RuntimeError):  # the terminal may be gone, or in the middle of a line

@@ -110,17 +110,24 @@ class Terminated(BaseException):
     """SIGTERM, or SIGHUP of a lost terminal, arrived; unwinds as KeyboardInterrupt: leases are given back."""
 
 
-def _on_sigterm(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise Terminated
+_struck: list[type[BaseException]] = []
+"""The signals that this command line was ended by."""
+
+
+def strike(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """Unwind for a signal. It is remembered: what it strikes may make a failure of its own of it."""
+    _struck.append(KeyboardInterrupt if number == signal.SIGINT else Terminated)
+    raise _struck[-1]
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the process's command line. Never returns: it exits with a code of ``ExitCode``."""
     mend()
     gc.set_threshold(200_000, 20, 20)  # modules make no garbage: looking for it was a tenth of a cold diff
-    signal.signal(signal.SIGTERM, _on_sigterm)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
-        signal.signal(signal.SIGHUP, _on_sigterm)
+    signal.signal(signal.SIGTERM, strike)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup, in a script behind &
+            signal.signal(number, strike)
     code = int(run(sys.argv[1:] if argv is None else argv))
     gc.freeze()  # else the interpreter looks for garbage once more while it ends, for as long
     sys.exit(code)
@@ -132,6 +139,7 @@ def run(argv: list[str]) -> int:
     With ``-o json`` a failure is a JSON document on stdout too.
     """
     asked: Asked | None = None
+    _struck.clear()
     try:
         from sparkop.cli.options import Asked
 
@@ -144,6 +152,8 @@ def run(argv: list[str]) -> int:
         error.show()
         return ExitCode.USAGE
     except SparkopError as error:
+        if _struck:
+            return _unforeseen(error)
         from sparkop.views.errors import print_error, show_error
 
         show_error(error)
@@ -158,13 +168,13 @@ def run(argv: list[str]) -> int:
 def _unforeseen(error: BaseException) -> int:
     """What ended the command otherwise: a signal, a full disk, a fault of ours.
 
-    A signal can strike within a lock or a library's cleaning up, which then fails in its own way: what has
-    an interrupt behind it is that interrupt.
+    A signal can strike within a lock, a library's cleaning up, or one that is no Python, which then fails in
+    its own way: that failure is the interrupt.
     """
-    behind = tuple(_chain(error))
-    if any(isinstance(each, KeyboardInterrupt) for each in behind):
+    behind = {*_struck, *(type(each) for each in _chain(error))}
+    if KeyboardInterrupt in behind:
         return _interrupted()
-    if any(isinstance(each, Terminated) for each in behind):
+    if Terminated in behind:
         click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
         return ExitCode.TERMINATED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):

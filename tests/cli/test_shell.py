@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sparkop.cli import root as cli
 from sparkop.cli.options import choose
-from sparkop.errors import ExitCode, UsageError
+from sparkop.errors import BlockedError, ExitCode, UsageError
 from sparkop.reconcile.remembered import Applied, remember
 
 
@@ -101,6 +103,26 @@ def test_a_signal_that_struck_within_a_lock_is_told_as_the_signal(
     captured = capsys.readouterr()
     assert told in captured.err
     assert "unexpected" not in captured.err
+
+
+def test_a_signal_that_a_library_makes_a_failure_of_is_told_as_the_signal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pydantic's core, which is no Python, told Ctrl-C as a SchemaError of its own: exit code 1."""
+    for failure in (ValueError("Error building model: KeyboardInterrupt"), BlockedError("it broke")):
+
+        def broken(failure: Exception = failure, **_: object) -> None:
+            with suppress(KeyboardInterrupt):
+                cli.strike(signal.SIGINT)
+            raise failure
+
+        monkeypatch.setattr(cli.cli, "main", broken)
+        assert cli.run([]) == ExitCode.INTERRUPTED
+        captured = capsys.readouterr()
+        assert "interrupted; run the same command again" in captured.err
+        assert "unexpected" not in captured.err
+    monkeypatch.setattr(cli.cli, "main", lambda **_: None)
+    assert cli.run([]) == ExitCode.OK, "the one before is forgotten"
 
 
 def test_spec_named_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
