@@ -81,7 +81,10 @@ def probe_program() -> Program:
 
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
-    return program("wire", "lease", "units", "unit_act", "follow", "claims", "leaving", "act")
+    return program(
+        *("wire", "lease", "units", "unit_act", "follow", "claims", "leaving"),
+        *("request", "file_act", "container_act", "act"),
+    )
 
 
 def relay_program() -> Program:

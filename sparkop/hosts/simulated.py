@@ -28,7 +28,7 @@ from sparkop.hosts.simulated_node import (
 )
 from sparkop.hosts.simulated_transfer import transfer
 from sparkop.hosts.streams import Stream
-from sparkop.node import act, lease, wire
+from sparkop.node import container_act, file_act, lease, wire
 from sparkop.node import engine as engine_facts
 
 
@@ -232,7 +232,7 @@ class SimulatedHost:
         mounted = container.mounted.get(running["path"]) if container and container.running else None
         handed = self.node.files.get(self.node.path(config["path"], state), (None, 0))[0]
         template = config["template"].encode()
-        return act.key_in(mounted, template) or act.key_in(handed, template)
+        return file_act.key_in(mounted, template) or file_act.key_in(handed, template)
 
     def _intent_write(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         path = self.node.path("intent.json", state)
@@ -245,14 +245,14 @@ class SimulatedHost:
         path = self.node.path("history.json", state)
         entry, damaged = arguments["entry"], False
         found = self.node.files.get(path, (b'{"entries": []}', 0))[0]
-        entries = act.entries_in(found)
+        entries = file_act.entries_in(found)
         if entries is None:
             damaged, now = self._aside(path), self.world.clock()
             entries = [{"id": f"damaged-{now:.0f}", "event": "damaged", "at": now, "kept": "aside"}]
-        new = [entry] if entry and not any(act.known_as(e, entry["id"]) for e in entries) else []
+        new = [entry] if entry and not any(file_act.known_as(e, entry["id"]) for e in entries) else []
         if not new and not damaged:
             return {"changed": False}
-        kept = act.newest([*entries, *new], arguments.get("limit", 200))
+        kept = file_act.newest([*entries, *new], arguments.get("limit", 200))
         return {
             "changed": self._put(path, json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
         }
@@ -275,7 +275,7 @@ class SimulatedHost:
         if container is None:
             return {"bytes": 0}
         text = b"".join(line + b"\n" for line in container.log[-arguments.get("tail", 10000) :])
-        text = act.masked(text, dict(arguments))
+        text = container_act.masked(text, dict(arguments))
         self._put(self.node.path(arguments["path"], state), text, 0o600)
         return {"bytes": len(text)}
 

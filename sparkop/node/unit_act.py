@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable
+from typing import Any
 
-from . import units, wire
+from . import file_act, units, wire
 
 SYSTEMD = "/run/systemd/system"
 """Exists where systemd is the init system (sd_booted(3))."""
@@ -71,7 +71,7 @@ class Unit:
             return None
         return found if isinstance(found, dict) else None
 
-    def begin(self, labels: dict[str, str], argv: list[str], put: Callable[..., bool]) -> bool:
+    def begin(self, labels: dict[str, str], argv: list[str]) -> bool:
         """Write the record and start it; False when it is there already. ``argv[0]``: a Python program.
 
         The record comes first: whatever happens next, it is found again. Raises UnitError, OSError.
@@ -84,9 +84,9 @@ class Unit:
         kept, control = manager()
         content = {"version": 1, "name": self.name, "labels": labels, "argv": command, "kept": kept}
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        put(self.path(".json"), json.dumps(content, sort_keys=True).encode() + b"\n", 0o644)
+        file_act.put(self.path(".json"), json.dumps(content, sort_keys=True).encode() + b"\n", 0o644)
         if control:
-            put(self.unit_file(kept), unit_text(self.name, command, argv[0], kept).encode(), 0o644)
+            file_act.put(self.unit_file(kept), unit_text(self.name, command, argv[0], kept).encode(), 0o644)
             run([*control, "daemon-reload"])
             run([*control, "enable", "--quiet", self.service])
             run([*control, "restart", self.service])

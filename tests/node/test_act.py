@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.node import act, lease, wire
+from sparkop.node import act, container_act, lease, wire
 from sparkop.resources.masking import ON_NODES
 
 FENCE = {"cluster": "c", "holder": "me", "token": 1}
@@ -256,7 +256,7 @@ class TestContainers:
     ) -> None:
         engine.containers["r0"] = {"Id": "r0", "State": {"Status": "exited"}, "Config": CONFIG}
         engine.fail["DELETE /containers/r0"] = (409, "removal of container r0 is already in progress")
-        monkeypatch.setattr(act.time, "sleep", lambda _seconds: engine.containers.clear())
+        monkeypatch.setattr(container_act.time, "sleep", lambda _seconds: engine.containers.clear())
         assert perform(held, "container.remove", name="r0", grace=1)["result"] == {"changed": True}
 
     def test_removal_that_never_ends_is_told(self, held: Path, engine: Engine) -> None:
@@ -277,11 +277,11 @@ class TestContainers:
         """The killing half of a removal is a write of its own."""
         engine.containers["r0"] = {"Id": "r0", "State": {"Status": "running"}, "Config": CONFIG}
 
-        def lose(_act: act.Act, _seconds: float) -> None:
+        def lose(_request: object, _seconds: float) -> None:
             rival = {**FENCE, "holder": "rival", "token": 2, "directory": str(held / "state")}
             act.answer({"action": "lease.acquire", "arguments": {"force": True}, "fence": rival})
 
-        monkeypatch.setattr(act.Act, "wait_stopped", lose)
+        monkeypatch.setattr(container_act, "_wait_stopped", lose)
         assert perform(held, "container.remove", name="r0", grace=1)["error"]["kind"] == "lease"
         assert "r0" in engine.containers
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from sparkop.node import unit_act, units
-from sparkop.node.act import put
 from sparkop.resources.guard import program
 from tests.labkit import until
 
@@ -53,7 +52,7 @@ def found(state: Path) -> list[dict[str, Any]]:
 
 def begin(state: Path, name: str = NAME, labels: dict[str, str] = LABELS) -> bool:
     unit = unit_act.Unit(str(state), name)
-    begun = unit.begin(labels, argv(state), put)
+    begun = unit.begin(labels, argv(state))
     unit.wait_started()
     return begun
 

@@ -16,7 +16,7 @@ from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError, WaitI
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
-from sparkop.node import act
+from sparkop.node import file_act
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
@@ -513,10 +513,10 @@ def test_a_night_of_a_bad_cable_gives_no_restart_back() -> None:
 def test_a_history_of_nothing_but_restarts_still_takes_a_fault() -> None:
     starts = [{"id": f"s{number}", "event": "start"} for number in range(200)]
     fault = {"id": "f", "event": "fault"}
-    kept = act.newest([*starts, fault], 200)
+    kept = file_act.newest([*starts, fault], 200)
     assert kept == [*starts[1:], fault]
     mended = [{"id": f"m{number}", "event": "mended"} for number in range(300)]
-    assert act.newest([*starts, fault, *mended], 200) == [*starts[100:], *mended[200:]]
+    assert file_act.newest([*starts, fault, *mended], 200) == [*starts[100:], *mended[200:]]
 
 
 def _count_in_metrics(cluster: Cluster, name: bytes) -> None:
