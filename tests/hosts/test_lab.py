@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,16 @@ def strict_server(lab: Lab, *settings: str) -> None:
     """A second sshd on spark-1 that forbids."""
     options = [word for setting in settings for word in ("-o", setting)]
     lab.host("spark-1").exec(["/usr/sbin/sshd", "-p", str(SECOND_PORT), *options])
+    until(listens)  # it goes into the background before it listens
+
+
+def listens() -> bool:
+    """Whether the second sshd takes connections."""
+    try:
+        socket.create_connection(("spark-1.lab", SECOND_PORT), 5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -91,6 +102,7 @@ def strict(
 
     yield make
     lab.host("spark-1").exec(["sh", "-c", f"kill $(cat {pid_file}); rm -f {pid_file}"])
+    until(lambda: not listens())  # else the next one finds its port taken
 
 
 @pytest.mark.parametrize(
