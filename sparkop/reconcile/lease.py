@@ -254,7 +254,8 @@ def hold(
     taken: dict[str, Fence] = {}
     held = Held(hosts, taken)
     try:
-        expected, since = _free(spec, hosts, fences, seen, clock, emit, info, stop, spare=spare)
+        contender = _Contender(spec, hosts, fences, info, emit, stop, spare)
+        expected, since = _free(contender, seen, clock)
         token = 1 + max(highest, since)
         for name in fences:
             fence = replace(fences[name], token=token)
@@ -286,17 +287,35 @@ def hold(
         held.release(LEAVING_DEADLINE if leaving else asked)
 
 
+@dataclass(frozen=True)
+class _Contender:
+    """Who wants the lease, and what it asks of the nodes meanwhile."""
+
+    spec: ClusterSpec
+    hosts: Mapping[str, Host]
+    fences: Mapping[str, Fence]
+    info: Mapping[str, Json]
+    emit: Listener
+    stop: threading.Event
+    spare: bool
+
+    def ask(self, name: str) -> None:
+        """Ask the holder there to yield."""
+        with suppress(*((BlockedError,) if self.spare else ())):
+            # where the state can't be written its holder can't write either, and expires
+            asking = partial(self.hosts[name].act, "lease.ask", {"info": dict(self.info)}, self.fences[name])
+            waits = partial("{} has not passed on that the lease is wanted".format, name)
+            patiently(asking, waits, self.emit, self.stop)
+
+    def look(self, name: str) -> LeaseState | None:
+        """The lease as it is there now."""
+        looking = partial(_look, self.spec, self.hosts[name], self.fences[name])
+        waits = partial("{} has not told who holds the lease".format, name)
+        return lease_in(name, patiently(looking, waits, self.emit, self.stop))
+
+
 def _free(
-    spec: ClusterSpec,
-    hosts: Mapping[str, Host],
-    fences: Mapping[str, Fence],
-    seen: Mapping[str, LeaseState | None],
-    clock: Clock,
-    emit: Listener,
-    info: Mapping[str, Json],
-    stop: threading.Event,
-    *,
-    spare: bool,
+    contender: _Contender, seen: Mapping[str, LeaseState | None], clock: Clock
 ) -> tuple[dict[str, dict[str, Json] | None], int]:
     """Return when the lease can be taken on every node, all watched at once: what to name as expected there,
     and the highest token that was seen meanwhile.
@@ -304,13 +323,7 @@ def _free(
     Who has taken it in between is asked as well. Raises LeaseHeldError, and WaitInterruptedError when
     ``stop`` is set.
     """
-
-    def ask(name: str) -> None:
-        with suppress(*((BlockedError,) if spare else ())):
-            # where the state can't be written its holder can't write either, and expires
-            asking = partial(hosts[name].act, "lease.ask", {"info": dict(info)}, fences[name])
-            patiently(asking, lambda: f"{name} has not passed on that the lease is wanted", emit, stop)
-
+    fences, emit = contender.fences, contender.emit
     token = 0
     expected: dict[str, dict[str, Json] | None] = dict.fromkeys(fences)
     watched = {
@@ -319,21 +332,19 @@ def _free(
         if lease is not None and not lease.released and lease.holder != fences[name].holder
     }
     for name, lease in watched.items():
-        ask(name)
+        contender.ask(name)
         text = f"the lease is held by {lease.told}; watching its heartbeat"
         emit(Event(Phase.NOTE, node=name, text=text))
     began = clock.monotonic()
     stood = dict.fromkeys(watched, began)
     while watched:
-        if stop.is_set():
+        if contender.stop.is_set():
             told = next(iter(watched.values())).told
             raise WaitInterruptedError(f"stopped waiting for the lease that {told} holds")
         clock.sleep(LOOK_EVERY)
         for name, last in list(watched.items()):
             now = clock.monotonic()
-            looking = partial(_look, spec, hosts[name], fences[name])
-            waits = partial("{} has not told who holds the lease".format, name)
-            current = lease_in(name, patiently(looking, waits, emit, stop))
+            current = contender.look(name)
             token = max(token, current.token if current is not None else 0)
             if current is None or current.released:
                 del watched[name]
@@ -342,7 +353,7 @@ def _free(
                 if current.info.get("command") != YIELDS or now - began > YIELD_DEADLINE:
                     raise _held(name, current)
                 if current.token != last.token:
-                    ask(name)
+                    contender.ask(name)
             elif now - stood[name] >= EXPIRY:
                 text = f"{current.told} has not moved for {EXPIRY:.0f} s"
                 emit(Event(Phase.NOTE, node=name, text=text))
