@@ -343,6 +343,7 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
         watching.ticks(1)
     assert cluster.started == []
     assert "standing-aside" in watching.names()
+    assert "planned" not in watching.names(), "another does it"
     watching.minutes(10)
     assert cluster.started == GROUP, "a writer that stands still is dead"
 

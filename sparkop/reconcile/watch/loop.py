@@ -171,16 +171,18 @@ class Watch:
         reading = self.look()
         plan = self.plan_of(reading)
         faults = self.faults_of(reading, plan, self._before or {})
-        self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided)
+        due = self.entries(reading, faults)
+        wanted = bool(plan.operations or due)
+        aside = wanted and ((self.steps_aside and self.other_writes(reading)) or self.yields)
+        self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided, aside=aside)
         if self.dry_run:
             return Tick(reading, plan)
-        due = self.entries(reading, faults)
         before, self._before = self._before, faults
         boots = boots_in(reading.observed)
         self._boots = {**self._boots, **boots} if plan.converged else {**boots, **self._boots}
-        if not plan.operations and not due:
+        if not wanted:
             return Tick(reading, plan)
-        if self.yields or (self.steps_aside and self.other_writes(reading)):
+        if aside:
             self._before = before
             return Tick(reading, replace(plan, operations=()))
         try:

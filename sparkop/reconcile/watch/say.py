@@ -28,10 +28,18 @@ class Teller:
         self.told: dict[str, str] = {}
 
     def tell(
-        self, reading: Reading, plan: Plan, life: Life, faults: Mapping[str, Fault], *, undecided: bool
+        self,
+        reading: Reading,
+        plan: Plan,
+        life: Life,
+        faults: Mapping[str, Fault],
+        *,
+        undecided: bool,
+        aside: bool,
     ) -> None:
         """One look: how the group does, what is wrong, what is planned or held back. ``undecided``: whether
-        the group gives tokens is not known yet, so that nobody can say that all is well."""
+        the group gives tokens is not known yet, so that nobody can say that all is well. ``aside``: what
+        is planned is left to another writer."""
         self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
         self.faults(faults, over=[what for what in self._faults() if what not in faults])
         warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
@@ -41,7 +49,9 @@ class Teller:
         for name, text in held.items():
             self.state(name, "told", event="held", text=text)
         self._forget({*warnings, *held})
-        if plan.operations:
+        if plan.operations and aside:
+            self.told.pop("rest", None)
+        elif plan.operations:
             why = why_of(plan)
             self.told.pop("rest", None)
             self.state("plan", why, event="planned", operations=len(plan.operations), why=why)
