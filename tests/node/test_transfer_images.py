@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sparkop.node.transfer import images
+from sparkop.node.transfer import images, main
 from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.images import ImageRun
 from sparkop.node.transfer.serve import write_chunk
@@ -56,7 +56,8 @@ class Engine(Quiet):
         if self.path == "/info":
             self.say(200, {"DockerRootDir": "/"})
         elif name in self.present:
-            self.say(200, {"Id": name})
+            tags = [tag for tag, tagged in self.tags.items() if tagged == name]
+            self.say(200, {"Id": name, "RepoTags": tags})
         else:
             self.say(404, {"message": "no such image"})
 
@@ -150,17 +151,21 @@ def peer(*tries: tuple[bytes, bool]) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
 
 
-def run(folder: Path, base: str) -> dict[str, Any]:
-    """The last status of a job that wants DATA."""
-    (folder / "transfer").mkdir(exist_ok=True)
-    job = {
+def job_from(base: str) -> dict[str, Any]:
+    """It wants DATA."""
+    return {
         "kind": "image",
         "directory": "",
         "files": [{"path": "registry.example/engine", "size": len(DATA), "sha256": identity(DATA)[7:]}],
         "tag": TAG,
         "sources": [{"kind": "peer", "base": base}],
     }
-    ImageRun(str(folder), parse_job(job), threading.Event()).run()
+
+
+def run(folder: Path, base: str) -> dict[str, Any]:
+    """The last status of that job."""
+    (folder / "transfer").mkdir(exist_ok=True)
+    ImageRun(str(folder), parse_job(job_from(base)), threading.Event()).run()
     document: dict[str, Any] = json.loads((folder / "image.json").read_text())
     return document
 
@@ -195,6 +200,22 @@ def test_an_image_that_is_here_is_only_named(tmp_path: Path, engine: type[Engine
     with peer() as base:
         assert run(tmp_path, base)["phase"] == "done"
     assert engine.tags == {TAG: identity(DATA)}
+
+
+@pytest.mark.parametrize("name", ["", TAG, "somebody/engine:1"])
+def test_an_image_without_its_name_goes_when_all_is_withdrawn(
+    name: str, tmp_path: Path, engine: type[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was killed between the load and the name: destroy did not know of what it had brought."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "transfer").mkdir()
+    monkeypatch.setattr(main, "_detach", lambda _state, _log, lock, _work: lock.close())  # killed at once
+    main._start(str(tmp_path), job_from("http://peer/"))
+    engine.present[identity(DATA)] = DATA
+    if name:
+        engine.tags[name] = identity(DATA)
+    main._withdraw(str(tmp_path), {"prefix": "sparkop:test"})
+    assert bool(engine.present) == bool(name)
 
 
 def test_a_full_disk_of_the_engine_is_told_with_what_to_do(tmp_path: Path, engine: type[Engine]) -> None:

@@ -37,6 +37,8 @@ What it keeps on the node:
 
 ``STATE/transfer/job.json``
     The last job without its secrets; ``lock`` is held (flock) by the process that works on it.
+``STATE/transfer/image.job.json``
+    The same of the last image job.
 ``STATE/transfer/share.json``, ``share.token``
     What is offered to other nodes, and the token that they show.
 

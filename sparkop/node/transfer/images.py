@@ -253,6 +253,14 @@ def _forget(identity: str) -> None:
         ask("DELETE", "/images/%s" % identity)
 
 
+def forget_nameless(identity: str) -> None:
+    """Remove an image that has no name; where the engine does not answer, it stays."""
+    with suppress(RefusalError, OSError, HTTPException):
+        found = find(identity)
+        if found is not None and not found.get("RepoTags") and not found.get("RepoDigests"):
+            _forget(identity)
+
+
 def _be_patient(connection: Optional[socket.socket]) -> None:
     """A long silence is no fault, a peer that is gone is."""
     if connection is None:

@@ -26,6 +26,7 @@ from .ledger import read_json, write_whole
 Json = Dict[str, Any]
 IMAGES = 8
 """Images on offer, the last ones."""
+IMAGE_JOB = "image.job.json"
 GRACE = 40.0
 """Seconds that a process gets to end after SIGTERM: one that waits for an answer hears of it 30 s later."""
 
@@ -69,8 +70,8 @@ def _start(state: str, request: Json) -> Json:
     lock = _lock(state, name)
     if lock is None:
         return {"started": False, "id": read_json(os.path.join(state, status_file(job.kind))).get("id")}
-    if job.kind != "image":
-        write_whole(os.path.join(state, "transfer", "job.json"), json.dumps(job.document).encode())
+    kept = IMAGE_JOB if job.kind == "image" else "job.json"
+    write_whole(os.path.join(state, "transfer", kept), json.dumps(job.document).encode())
     if os.path.isdir(os.path.join(state, status_file(job.kind))):
         raise no_file(os.path.join(state, status_file(job.kind)))
     Status(state, job).write()  # else the end of the last run is taken for that of this one
@@ -232,9 +233,16 @@ def _authorise(state: str, request: Json) -> Json:
 
 
 def _withdraw(state: str, request: Json) -> Json:
-    """End all, offer nothing, take back the keys that were given and forget our own."""
+    """End all, offer nothing, take back the keys that were given and forget our own; and the image whose
+    transfer was killed before it had its name: by that ``destroy`` finds what we have brought."""
     _cancel(state, {})
     _unshare(state, {})
+    job = read_json(os.path.join(state, "transfer", IMAGE_JOB))
+    if job:
+        from . import images
+
+        with suppress(TransferError):
+            images.forget_nameless("sha256:%s" % parse_job(job).files[0].sha256)
     return _forbid(state, request)
 
 
