@@ -36,7 +36,7 @@ def follow_all(
     Raises what the first one that failed ended with, UnreachableError.
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
-    reading = _look(spec, hosts, clock)
+    reading = _look(spec, hosts, clock, emit, stop)
     running = _running(reading)
 
     def one(name: str) -> None:
@@ -162,7 +162,7 @@ def _under_lease(
     clock: Clock,
 ) -> Iterator[tuple[Reading, Held]]:
     """Look, then hold the lease of every node."""
-    reading = _look(spec, hosts, clock)
+    reading = _look(spec, hosts, clock, emit, stop)
     documents, holder = reading.observed.documents, new_holder()
     with hold(
         spec, hosts, documents, command=command, holder=holder, clock=clock, emit=emit, stop=stop
@@ -170,8 +170,15 @@ def _under_lease(
         yield reading, held
 
 
-def _look(spec: ClusterSpec, hosts: Mapping[str, ReadableHost], clock: Clock) -> Reading:
-    reading = observe(spec, hosts, canary=False, clock=clock, resources=(WeightFiles(),))
+def _look(
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    clock: Clock,
+    emit: Listener,
+    stop: threading.Event,
+) -> Reading:
+    resources = (WeightFiles(),)
+    reading = observe(spec, hosts, canary=False, clock=clock, resources=resources, emit=emit, stop=stop)
     if reading.observed.unknown:
         first = next(iter(reading.observed.unknown.values()))
         raise UnreachableError("could not be read", node=first.node, cause=first.reason, remedy=first.remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -379,6 +379,28 @@ def test_a_node_that_does_not_take_the_lease_is_left_when_the_user_asks_to_stop(
     first = show_lease(cluster.spec, cluster.hosts())["spark-1"]
     assert isinstance(first, LeaseState)
     assert first.released
+
+
+@pytest.mark.parametrize("command", [transfers.follow_all, transfers.cancel_all, transfers.verify_all])
+def test_a_download_that_reads_a_hanging_node_ends_when_it_is_asked_to(
+    command: Callable[..., Any],
+) -> None:
+    """Ctrl-C waited until the node was given up, as no other command does."""
+    cluster = Cluster.make()
+    stop, thawed = threading.Event(), threading.Event()
+
+    class Frozen(SimulatedHost):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            stop.set()
+            thawed.wait(30)
+            return super().probe(request, timeout=timeout)
+
+    hosts = {**cluster.hosts(), "spark-2": Frozen(cluster.node("spark-2"))}
+    began = time.monotonic()
+    with pytest.raises(WaitInterruptedError, match="spark-2 has not answered"):
+        command(cluster.spec, hosts, clock=cluster.clock, stop=stop)
+    assert time.monotonic() - began < 10
+    thawed.set()
 
 
 def test_a_lost_lease_starts_nothing_more() -> None:
