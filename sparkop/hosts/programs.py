@@ -75,7 +75,18 @@ def program(*modules: str) -> Program:
 
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
-    parts = ("engine", "gpus", "network", "headers", "health", "ping", "units", "claims", "leaving")
+    parts = (
+        "engine",
+        "gpus",
+        "network",
+        "headers",
+        "health",
+        "ping",
+        "units",
+        "claims",
+        "leaving",
+        "weights",
+    )
     return program("wire", *parts, "probe")
 
 

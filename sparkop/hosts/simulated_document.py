@@ -10,7 +10,8 @@ from typing import Any
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
-from sparkop.node.probe import FILES, HASHES, TRIP_DRAFT
+from sparkop.node.probe import FILES, TRIP_DRAFT
+from sparkop.node.weights import HASHES
 
 
 def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dict[str, Any]:

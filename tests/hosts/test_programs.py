@@ -162,4 +162,11 @@ def test_a_probe_starts_no_process_and_loads_nothing_heavy() -> None:
         "urllib",
         "typing",
     }
-    assert not loaded & {"node.health", "node.gpus", "node.headers", "node.leaving", "node.ping"}, "not asked"
+    assert not loaded & {
+        "node.health",
+        "node.gpus",
+        "node.headers",
+        "node.leaving",
+        "node.ping",
+        "node.weights",
+    }, "not asked"

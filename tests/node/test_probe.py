@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sparkop.hosts.obstacle import obstacle
-from sparkop.node import engine, gpus, network, probe, wire
+from sparkop.node import engine, gpus, network, probe, weights, wire
 
 LOST_TEXT = "Failed to initialize NVML: Unknown Error"
 LOST = f"pynvml.NVMLError_Unknown: {LOST_TEXT}\n".encode()
@@ -43,7 +43,7 @@ class TestWeights:
         path = folder / "w" / "a.bin"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"abc")
-        known = {**probe.stamp(path.stat()), "sha256": "s" * 64, **entry}
+        known = {**weights.stamp(path.stat()), "sha256": "s" * 64, **entry}
         ledger = folder / "state" / "ledger" / "weights.json"
         ledger.parent.mkdir(parents=True, exist_ok=True)
         ledger.write_text(json.dumps({"version": 1, "files": {os.path.realpath(path): known}}))
