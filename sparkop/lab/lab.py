@@ -138,7 +138,11 @@ class Lab:
 
     def boot(self, name: str) -> None:
         """Power a host on and wait until it is ready."""
-        host = self.host(name)
+        with locked(self.paths):
+            self._boot(self.host(name))
+
+    def _boot(self, host: Host) -> None:
+        """Under the lab's lock."""
         host.boot(self.running(), self.config.shares)
         host.wait_ready()
 
@@ -241,7 +245,7 @@ def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:
         )
     for host in lab.hosts:
         if host.pid is None:
-            lab.boot(host.name)
+            lab._boot(host)
             say(f"{host.name} booted")
     say("already up")
     return lab

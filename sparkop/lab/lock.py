@@ -1,4 +1,4 @@
-"""One ``up`` or ``down`` of a lab at a time."""
+"""One at a time makes, changes or removes a lab: ``up`` with its engines, ``boot``, ``down``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _acquire(paths: LabPaths) -> int:
                 holder = os.pread(file, 32, 0).decode().strip()
                 os.close(file)
                 raise LabError(
-                    f"lab {paths.name!r}: another up or down (pid {holder}) does not end"
+                    f"lab {paths.name!r}: another up, boot or down (pid {holder}) does not end"
                 ) from None
             time.sleep(0.1)
         os.close(file)

@@ -299,6 +299,17 @@ class TestDown:
             with pytest.raises(LabError, match="1 hosts, not 2"):
                 up(lab.name, LabConfig(hosts=2))
 
+    def test_two_ups_at_once_are_one_lab_with_its_engines(self) -> None:
+        """The second one comes while the first puts engines and models in."""
+        name = f"both-{os.getpid()}"
+        command = [sys.executable, "-m", "sparkop", "lab", "up", "--name", name, "--engines", "standin"]
+        try:
+            both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+            said = [each.communicate(timeout=120)[1] for each in both]
+            assert [each.returncode for each in both] == [0, 0], said
+        finally:
+            down(name)
+
     def test_two_labs_do_not_meet(self, lab: Lab) -> None:
         with temporary_lab(LabConfig(hosts=1)) as other:
             first = lab.host("spark-1").exec(["cat", "/etc/machine-id"]).stdout
