@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkop.cli.options import Choice, output_option, reach_spec, refuse_unsafe, spec_options, yes_option
-from sparkop.errors import ExitCode
+from sparkop.errors import BlockedError, ExitCode, SpecError, TimedOutError, UsageError
 
 if TYPE_CHECKING:
     from sparkop.reconcile.converge import Approve
@@ -60,24 +60,37 @@ def apply_spec(
 
         approve: Approve | None = None if yes else ask_approval
         _tell_left_behind(loaded.spec)
-        with _memory_may_fail("later commands need the spec named"):
-            _remember(loaded.spec, choice)
-        with logged_progress(loaded.spec.name) as emit:
-            result = converge(
-                loaded.spec,
-                hosts,
-                emit=emit,
-                stop=stop,
-                approve=approve,
-                confirm_trip=after_trip,
-                adopt=adopt,
-            )
+        with _remembered(loaded.spec, choice), logged_progress(loaded.spec.name) as emit:
+            try:
+                result = converge(
+                    loaded.spec,
+                    hosts,
+                    emit=emit,
+                    stop=stop,
+                    approve=approve,
+                    confirm_trip=after_trip,
+                    adopt=adopt,
+                )
+            except (BlockedError, TimedOutError):
+                _tell_of_rollback(loaded.spec)
+                raise
         if result.interrupted:
             show_left(result.left)
     with _memory_may_fail("rollback will not find this spec"):
         remember_ready(loaded.spec)
     show_applied(result, output)
     return ExitCode.OK
+
+
+def _tell_of_rollback(spec: ClusterSpec) -> None:
+    """Where another spec has served last: this one may be what is wrong."""
+    from sparkop.reconcile.ready_specs import last_ready
+
+    served = last_ready(spec.name)
+    if served is not None and served == last_ready(spec.name, other_than=spec):
+        click.echo(
+            "note: this spec has not served yet; sparkop rollback goes back to the one that did", err=True
+        )
 
 
 def _tell_left_behind(spec: ClusterSpec) -> None:
@@ -100,14 +113,25 @@ def _memory_may_fail(what_is_lost: str) -> Iterator[None]:
         click.echo(f"warning: nothing can be remembered on this machine: {error}; {what_is_lost}", err=True)
 
 
-def _remember(spec: ClusterSpec, choice: Choice) -> None:
-    from sparkop.reconcile.remembered import Applied, remember
+@contextmanager
+def _remembered(spec: ClusterSpec, choice: Choice) -> Iterator[None]:
+    """Later commands are about this spec, however its apply ends; one that is refused was never applied."""
+    from sparkop.reconcile.remembered import Applied, last_applied, remember
 
-    remember(
-        Applied(
-            cluster=spec.name,
-            spec=str(choice.path.absolute()),
-            overlays=tuple(str(path.absolute()) for path in choice.overlays),
-            sets=choice.sets,
-        )
+    applied = Applied(
+        cluster=spec.name,
+        spec=str(choice.path.absolute()),
+        overlays=tuple(str(path.absolute()) for path in choice.overlays),
+        sets=choice.sets,
     )
+    before: Applied | None = None
+    with suppress(UsageError):
+        before = last_applied()
+    with _memory_may_fail("later commands need the spec named"):
+        remember(applied)
+    try:
+        yield
+    except SpecError:
+        with _memory_may_fail("later commands need the spec named"):
+            remember(before)
+        raise

@@ -198,10 +198,10 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
     kind, message = failure.get("kind"), str(failure.get("message"))
     if kind == "lease":
         raise LeaseHeldError(
-            "Another sparkop writes to this cluster.",
+            "This command does not have the lease any more.",
             node=node,
-            cause=message,
-            remedy="Wait until it has ended; `sparkop lease show` says who it is.",
+            cause=f"{message}; another sparkop has taken it, or somebody ran sparkop lease break",
+            remedy="sparkop lease show tells who writes; sparkop diff what is left to do",
         )
     found = obstacle(message) if kind == "os" else None
     if found is not None:

@@ -4,7 +4,8 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 cd "$root"
 sh sparkop/lab/install.sh
-PATH="$root/.venv/bin:$PATH"
+venv=${SPARKOP_VENV:-$root/.venv}
+PATH="$venv/bin:$PATH"
 export PATH
 
 run() {
@@ -22,5 +23,5 @@ sparkop lab run -- sh -c '
     curl -sS --fail-with-body -H @- -H "Content-Type: application/json" http://spark-1:8000/v1/chat/completions \
         -d "{\"model\": \"tiny-chat\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 17 * 23?\"}]}"' |
     python -c 'import json, sys; print("answer:", json.load(sys.stdin)["choices"][0]["message"]["content"])'
-printf '\nThe lab stays up. Next: . .venv/bin/activate, then sparkop status, sparkop diff; at the end ' >&2
+printf '\nThe lab stays up. Next: . %s/bin/activate, then sparkop status, sparkop diff; at the end ' "${venv#"$root/"}" >&2
 printf 'sparkop stop && sparkop lab down\n' >&2

@@ -250,13 +250,21 @@ def remains(plan: Plan) -> None:
             node=first.node,
             remedy=first.remedy,
             detail="\n".join(
-                f"{b.node} {b.resource}: {b.cause.field}: {b.cause.observed}; {b.remedy}"
-                for b in plan.blockers[1:]
+                [*map(_blocked, plan.blockers[1:]), *dict.fromkeys(map(_not_read, plan.unknown))]
             )
             or None,
         )
     if plan.unknown:
         raise _unread(plan.unknown)
+
+
+def _blocked(blocker: Blocker) -> str:
+    cause = blocker.cause
+    return f"{blocker.node} {blocker.resource}: {cause.field}: {cause.observed}; {blocker.remedy}"
+
+
+def _not_read(unknown: Unknown) -> str:
+    return with_remedy(f"{unknown.node} unknown: {unknown.reason}", unknown.remedy)
 
 
 def _unread(unknown: Sequence[Unknown]) -> UnreachableError:

@@ -241,7 +241,10 @@ def _tell_in_use(reading: Reading, emit: Listener) -> None:
         for _, shown, image in _images(document):
             container = document.docker.in_use.get(image.id) if document.docker else None
             if container is not None:
-                text = f"kept: image {shown}, of which container {container} is made"
+                text = (
+                    f"kept: image {shown}, of which container {container} is made; "
+                    f"docker rmi {shown} there once that is gone"
+                )
                 emit(Event(Phase.NOTE, node=name, text=text))
 
 

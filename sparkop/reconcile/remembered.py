@@ -32,9 +32,13 @@ def state_directory() -> Path:
     return Path(platformdirs.user_state_dir("sparkop"))
 
 
-def remember(applied: Applied) -> None:
-    """Make this the cluster that was applied last. Atomic; a full disk loses the memory, not the apply."""
+def remember(applied: Applied | None) -> None:
+    """Make this the cluster that was applied last; None: there is none. Atomic; a full disk loses the memory,
+    not the apply."""
     directory = state_directory()
+    if applied is None:
+        (directory / "last.json").unlink(missing_ok=True)
+        return
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = directory / f".last.{os.getpid()}.json"
     draft.write_text(json.dumps(asdict(applied), indent=2) + "\n", encoding="utf-8")

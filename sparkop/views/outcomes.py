@@ -75,3 +75,5 @@ def show_destroyed(gone: Destroyed, output: str = "text") -> None:
         out().print(Text.assemble((f"{node}: ", "bold"), f"removed {', '.join(removed) or 'nothing'}"))
     for node, reason in gone.unknown.items():
         out().print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
+    if gone.unknown:
+        talk().print(Text.assemble(("  do: ", "green"), "sparkop destroy again when it answers"))

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from sparkop.cli import run
-from sparkop.errors import ExitCode
+from sparkop.errors import ExitCode, SpecError
 from sparkop.hosts.base import Host
 from sparkop.reconcile import converge as converging
 from sparkop.reconcile import nodes
+from sparkop.reconcile.remembered import last_applied
 from sparkop.spec.models import ClusterSpec
 from sparkop.views.console import out, talk
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
@@ -58,6 +59,29 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
+def test_a_spec_that_rules_refuse_is_not_what_later_commands_are_about(
+    cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`diff` without a spec took three nodes that were never applied for the cluster applied last."""
+    spec = write()
+
+    def refused(*_: object, **__: object) -> None:
+        raise SpecError("the heads can't be shared")
+
+    with monkeypatch.context() as first:
+        first.setattr(converging, "converge", refused)
+        assert run(["apply", str(spec)]) == ExitCode.INVALID_SPEC
+        assert last_applied() is None
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    other = spec.with_name("other.yaml")
+    other.write_text(spec.read_text())
+    monkeypatch.setattr(converging, "converge", refused)
+    assert run(["apply", str(other)]) == ExitCode.INVALID_SPEC
+    applied = last_applied()
+    assert applied is not None
+    assert applied.spec == str(spec)
+
+
 def test_a_spec_that_was_never_ready_is_left_for_the_last_one_that_was(
     cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,8 +93,10 @@ def test_a_spec_that_was_never_ready_is_left_for_the_last_one_that_was(
     cluster.manner = "die-1"
     capsys.readouterr()
     assert run(["apply", str(spec), "-o", "json"]) == ExitCode.FAILED
-    told = json.loads(capsys.readouterr().out)["error"]
+    said = capsys.readouterr()
+    told = json.loads(said.out)["error"]
     assert (told["exit"], told["node"]) == (ExitCode.FAILED, "spark-2"), "a failure is data too"
+    assert "sparkop rollback goes back" in said.err
     assert "/dev/shm" in told["detail"]
     cluster.manner = "serve"
     assert run(["rollback", "-o", "json"]) == ExitCode.OK

@@ -12,9 +12,11 @@ import pytest
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, TimedOutError, UnreachableError
 from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode
+from sparkop.reconcile.converge import remains
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.incident import KEPT
+from sparkop.resources.operations import Blocker, Cause, Unknown
 from tests.reconcile.simulation import PORT, SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
@@ -486,3 +488,14 @@ def test_a_node_that_loses_power_while_the_ranks_load_is_told_as_that() -> None:
     assert caught.value.node == "spark-2"
     assert "power cut" in (caught.value.cause or "")
     assert caught.value.remedy == "sparkop apply starts the group again"
+
+
+def test_what_could_not_be_read_is_told_beside_what_is_blocked() -> None:
+    """After a trip a stopped Docker was not named: the human mended the one, and met the other."""
+    blocked = Blocker("spark-2", "trip", Cause("trip", "killed the ranks", "confirmed"), "end pid 7")
+    unread = Unknown("spark-1", "Docker does not answer", "image", remedy="sudo systemctl start docker")
+    with pytest.raises(BlockedError) as caught:
+        remains(Plan(blockers=(blocked,), unknown=(unread, unread)))
+    assert caught.value.detail is not None
+    assert caught.value.detail.count("spark-1 unknown: Docker does not answer") == 1
+    assert "sudo systemctl start docker" in caught.value.detail

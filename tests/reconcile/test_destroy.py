@@ -327,7 +327,10 @@ def test_an_image_that_a_newer_build_has_replaced_goes_too(tmp_path: Path) -> No
     result = destroyed(cluster)
     assert set(node.images) == {others.id, unmarked.id}
     assert set(cluster.node("spark-2").images) == {first["spark-2"].id}
-    kept = f"kept: image {first['spark-2'].id[:19]}, of which container by-hand is made"
+    shown = first["spark-2"].id[:19]
+    kept = (
+        f"kept: image {shown}, of which container by-hand is made; docker rmi {shown} there once that is gone"
+    )
     assert kept in [event.text for event in cluster.events]
     assert any(f"made/image/{first['spark-1'].id[:19]}" in name for name in result.removed["spark-1"])
     assert destroyed(cluster).removed == {}
@@ -342,7 +345,8 @@ def test_an_image_that_was_pulled_and_that_somebody_uses_stays_and_that_is_told(
     destroyed(cluster)
     assert list(node.images) == [IMAGE]
     assert not any(".sparkop" in path for path in node.files)
-    assert any(event.text.endswith("of which container by-hand is made") for event in cluster.events)
+    told = [event.text for event in cluster.events if "of which container by-hand is made" in event.text]
+    assert [text.endswith(f"; docker rmi {IMAGE} there once that is gone") for text in told] == [True]
 
 
 def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
