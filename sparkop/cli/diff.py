@@ -31,13 +31,14 @@ def command(
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
         from sparkop.reconcile.refuse import refuse
+        from sparkop.resources.weights.follow import running_told
         from sparkop.views.errors import show_note
         from sparkop.views.plan import show_plan
 
         reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
-    show_plan(plan, output)
+    show_plan(plan, output, running_told(reading.observed.documents))
     if plan.unknown:
         return ExitCode.UNREACHABLE
     return ExitCode.OK if plan.converged else ExitCode.DIFFERS

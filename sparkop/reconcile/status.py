@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from sparkop.engines.common import container_names
 from sparkop.hosts.document import Document, Unit
 from sparkop.reconcile.access import access_of
 from sparkop.reconcile.history import entries_in
@@ -27,6 +28,7 @@ from sparkop.resources.observed import GaveUp
 from sparkop.resources.operations import kind_of
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
+from sparkop.resources.weights.follow import running_told
 from sparkop.serving.canary import Serving
 from sparkop.serving.token_zero import explain
 from sparkop.spec.models import ClusterSpec
@@ -140,6 +142,8 @@ class Status:
     """The API has no key and listens to more than its own machine."""
     notes: tuple[str, ...] = ()
     """What looks like a fault in the logs, and is none."""
+    transfers: tuple[str, ...] = ()
+    """Transfers of weights that run on the nodes now, in words."""
 
     @property
     def tripped(self) -> bool:
@@ -180,6 +184,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         endpoint_cause=explained.cause if explained else "",
         endpoint_remedy=explained.remedy if explained else "",
         loading=still,
+        transfers=running_told(observed.documents),
     )
 
 
@@ -331,6 +336,13 @@ def _ranks(reading: Reading, absent: str) -> tuple[RankStatus, ...]:
                 oom_killed=found.container.oom_killed,
             )
         )
+    rows += [
+        RankStatus(rank, node.name, name, "unknown")
+        for rank, (node, name) in enumerate(
+            zip(desired.spec.nodes, container_names(desired.spec), strict=True)
+        )
+        if node.name in observed.unknown
+    ]
     for (node, name), rank in wanted.items():
         unread = observed.documents[node].docker is None
         rows.append(RankStatus(rank.rank, node, name, "unknown" if unread else absent))

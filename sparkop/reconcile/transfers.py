@@ -17,7 +17,7 @@ from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.threads import side_by_side
 from sparkop.resources.transfer_job import end_of
 from sparkop.resources.transfer_program import call
-from sparkop.resources.weights.follow import ENDED, Tell, action_of, follow, progress_text
+from sparkop.resources.weights.follow import Tell, action_of, follow, progress_text, running
 from sparkop.resources.weights.job import run_job
 from sparkop.resources.weights.resource import KIND, WeightFiles
 from sparkop.spec.models import ClusterSpec
@@ -37,10 +37,10 @@ def follow_all(
     """
     clock, stop = clock or RealClock(), stop or threading.Event()
     reading = _look(spec, hosts, clock, emit, stop)
-    running = _running(reading)
+    at_work = running(reading.observed.documents)
 
     def one(name: str) -> None:
-        operation = Operation(action_of(running[name]), name, KIND, Cause(KIND, "running", "complete"))
+        operation = Operation(action_of(at_work[name]), name, KIND, Cause(KIND, "running", "complete"))
 
         def tell(status: Mapping[str, Any]) -> None:
             done = status.get("bytes") or {}
@@ -68,7 +68,7 @@ def follow_all(
         last = follow(
             hosts[name],
             reading.desired.nodes[name].state,
-            str(running[name].get("id")),
+            str(at_work[name].get("id")),
             clock=clock,
             stopped=stop.is_set,
             tell=tell,
@@ -80,14 +80,14 @@ def follow_all(
             emit(Event(Phase.DONE, operation, name, total_bytes=size, seconds=took))
 
     try:
-        side_by_side(one, running, "follow")
+        side_by_side(one, at_work, "follow")
     except SparkopError as error:
         if error.exit_code is not ExitCode.UNEXPECTED:
             raise
         raise BlockedError(
             error.message, node=error.node, cause=error.cause, remedy=error.remedy, detail=error.detail
         ) from None  # nothing unexpected about a transfer that was cancelled or killed
-    return tuple(running)
+    return tuple(at_work)
 
 
 def cancel_all(
@@ -183,15 +183,3 @@ def _look(
         first = next(iter(reading.observed.unknown.values()))
         raise UnreachableError("could not be read", node=first.node, cause=first.reason, remedy=first.remedy)
     return reading
-
-
-def _running(reading: Reading) -> dict[str, Mapping[str, Any]]:
-    """Node -> status of a transfer that had not ended, by its own word and in this boot of the node."""
-    found = {}
-    for name, document in reading.observed.documents.items():
-        status = (document.state or {}).get("transfer.json")
-        if isinstance(status, Mapping) and status.get("phase") not in (*ENDED, None):
-            same_boot = document.machine is None or status.get("boot_id") == document.machine.boot_id
-            if same_boot:
-                found[name] = status
-    return found

@@ -14,12 +14,12 @@ from sparkop.views.console import print_json, print_lines, talk
 from sparkop.views.plan_text import plan_lines
 
 
-def show_plan(plan: Plan, output: str = "text") -> None:
-    """Print it."""
+def show_plan(plan: Plan, output: str = "text", transfers: Sequence[str] = ()) -> None:
+    """Print it, and the transfers that already run of what it plans."""
     if output == "json":
-        print_json(plan_json(plan))
+        print_json({**plan_json(plan), "transfers": list(transfers)})
         return
-    print_lines(plan_lines(plan))
+    print_lines([*plan_lines(plan), *(f"running   {told}" for told in transfers)])
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

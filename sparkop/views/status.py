@@ -39,6 +39,8 @@ def show_status(status: Status, output: str = "text") -> None:
     for node in status.nodes:
         for line in _complaints(node):
             console.print(line)
+    for transfer in status.transfers:
+        console.print(transfer)
     for each in status.measured:
         console.print(_beside(each))
     if status.speeds is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.memory import memory_of
@@ -10,6 +13,8 @@ from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.status import Status, status_of
 from sparkop.reconcile.stop import plan_stop
 from sparkop.resources.operations import Action
+from sparkop.views.plan import show_plan
+from sparkop.views.status import show_status
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
@@ -103,14 +108,60 @@ def test_the_floors_are_those_of_the_guard_that_runs() -> None:
 
 
 def test_an_unknown_node_is_no_empty_node() -> None:
-    """Its ranks are not "missing": nobody knows."""
-    cluster = serving()
+    """Its ranks are not "missing", and not left out either: nobody knows."""
+    cluster = serving(3)
     cluster.node("spark-2").answer = Answer.SILENT
     found = status(cluster)
     assert found.state == "unknown"
     assert (found.nodes[1].state, found.nodes[1].resources) == ("unknown", ())
     assert "does not answer" in found.nodes[1].reason
-    assert [r.rank for r in found.ranks] == [0]
+    assert [(r.rank, r.node, r.container, r.state) for r in found.ranks] == [
+        (0, "spark-1", "test-r0", "running"),
+        (1, "spark-2", "test-r1", "unknown"),
+        (2, "spark-3", "test-r2", "running"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {},
+            ("spark-2: copy of the weights runs: 2 of 8 files: model-3, 1.0 GiB of 4.0 GiB; "
+            "sparkop download --follow shows it",),
+        ),
+        ({"phase": "done"}, ()),
+        ({"boot_id": "another"}, ()),
+        ({"updated_at": -60}, ()),
+    ],
+)  # fmt: skip
+def test_a_transfer_that_runs_is_told_where_its_files_are_missing(
+    changes: dict[str, Any], told: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By status and diff, and the plan is the same: "2 of 8 files verified" alone looks like one that has
+    stopped. One that was killed is not told."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    before = cluster.plan()
+    written: dict[str, Any] = {
+        "phase": "fetching",
+        "source": "peer",
+        "boot_id": node.boot_id,
+        "updated_at": 0,
+        "files": {"done": 2, "total": 8},
+        "bytes": {"done": GIB, "total": 4 * GIB},
+        "active": {"model-3": {}},
+        **changes,
+    }
+    written["updated_at"] = cluster.clock.now + written["updated_at"]
+    node.files[node.path("transfer.json", "~/.sparkop/test")] = (json.dumps(written).encode(), 0o644)
+    found = status(cluster)
+    assert found.transfers == told
+    assert cluster.plan() == before
+    show_status(found)
+    assert all(line in " ".join(capsys.readouterr().out.split()) for line in told)
+    show_plan(before, transfers=found.transfers)
+    assert all(f"running   {line}" in capsys.readouterr().out for line in told)
 
 
 def test_an_unread_docker_makes_the_ranks_unknown() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from sparkop.errors import SparkopError, UnreachableError
 from sparkop.hosts.base import ReadableHost
+from sparkop.hosts.document import Document
 from sparkop.node.transfer.files import status_file
 from sparkop.resources.base import Clock
+from sparkop.resources.compare import human_bytes
 from sparkop.resources.operations import Action
 
 ENDED = ("done", "failed", "cancelled")
@@ -34,6 +36,35 @@ def read_status(host: ReadableHost, state: str, kind: str = "weights") -> Status
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def running(documents: Mapping[str, Document]) -> dict[str, Status]:
+    """Node -> status of a transfer that had not ended, by its own word and in this boot of the node."""
+    found = {}
+    for name, document in documents.items():
+        status = (document.state or {}).get(status_file("weights"))
+        if isinstance(status, Mapping) and status.get("phase") not in (*ENDED, None):
+            same_boot = document.machine is None or status.get("boot_id") == document.machine.boot_id
+            if same_boot:
+                found[name] = status
+    return found
+
+
+def running_told(documents: Mapping[str, Document]) -> tuple[str, ...]:
+    """What is said of each, where only what is missing would be told otherwise. One whose status has stood
+    still may have been killed: it is not said to run."""
+    told = []
+    for name, status in running(documents).items():
+        machine, written = documents[name].machine, status.get("updated_at")
+        if machine is None or not isinstance(written, int | float) or machine.time_s - written > SILENT:
+            continue
+        done = status.get("bytes") or {}
+        sizes = [human_bytes(int(done.get(word) or 0)) for word in ("done", "total")]
+        told.append(
+            f"{name}: {action_of(status)} of the weights runs: {progress_text(status)}, "
+            f"{' of '.join(sizes)}; sparkop download --follow shows it"
+        )
+    return tuple(told)
 
 
 def follow(
