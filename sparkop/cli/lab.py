@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sparkop.cli.options import F, output_option
 
@@ -22,12 +24,30 @@ def _say(line: str) -> None:
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    from sparkop.lab.lab import parse_size
+    from sparkop.lab.lab import LEAST_BYTES, parse_size
+    from sparkop.node.transfer.files import size_text
 
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no size: use 4g or 512m, or 4 GiB") from None
+    if size < LEAST_BYTES:
+        raise click.BadParameter(f"{size_text(size)} is too little: a host needs {size_text(LEAST_BYTES)}")
+    return size
+
+
+def _memory(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    from sparkop.node.transfer.files import size_text
+
+    size = _size(context, parameter, text)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > there and _given(context, "memory"):  # the default is a limit that is not reached
+        raise click.BadParameter(f"{size_text(size)} is more than this machine has: {size_text(there)}")
+    return size
+
+
+def _given(context: click.Context, option: str) -> bool:
+    return context.get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 @click.group()
@@ -38,7 +58,7 @@ def lab() -> None:
 @lab.command()
 @name_option
 @click.option("--hosts", type=click.IntRange(1, 4), default=2, show_default=True, help="How many hosts.")
-@click.option("--memory", default="4g", show_default=True, callback=_size, help="Memory of each host.")
+@click.option("--memory", default="4g", show_default=True, callback=_memory, help="Memory of each host.")
 @click.option("--disk", default="24g", show_default=True, callback=_size, help="Disk of each host (sparse).")
 @click.option(
     "--share", multiple=True, metavar="DIR", help="Folder that hosts see read-only at the same path."
@@ -47,15 +67,24 @@ def lab() -> None:
     "--engines", "wanted", type=click.Choice(["all", "standin", "none"]), default="all", show_default=True,
     help="Engine images to provide. The real vLLM takes minutes the first time on a machine.",
 )  # fmt: skip
-def up(name: str | None, hosts: int, memory: int, disk: int, share: tuple[str, ...], wanted: str) -> None:
-    """Bring the lab up; nothing to do when it is."""
+@click.pass_context
+def up(
+    context: click.Context,
+    name: str | None,
+    hosts: int,
+    memory: int,
+    disk: int,
+    share: tuple[str, ...],
+    wanted: str,
+) -> None:
+    """Bring the lab up; nothing to do when it is, as the given options say."""
     from sparkop.lab import engines
-    from sparkop.lab.lab import LabConfig, engine_shares
+    from sparkop.lab.lab import OPTIONS, LabConfig, engine_shares
     from sparkop.lab.lab import up as bring_up
 
     shares = engine_shares(share) + engines.shares()
     config = LabConfig(hosts=hosts, memory_bytes=memory, disk_bytes=disk, shares=shares)
-    running = bring_up(name, config, _say)
+    running = bring_up(name, config, _say, [option for option in OPTIONS if _given(context, option)])
     if wanted != "none":
         engines.provide(running, _say, vllm=wanted == "all")
     _say(f"{running.name!r} is up: {', '.join(host.name + '.lab' for host in running.hosts)}")

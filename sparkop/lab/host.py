@@ -169,10 +169,18 @@ class Host:
         wait_for(
             lambda: self.pid != pid or (listening(pid, 22) and docker_answers(pid)),
             READY_SECONDS,
-            f"{self.name}: sshd and Docker (logs: sparkop lab logs {self.name})",
+            f"{self.name}: sshd and Docker",
         )
         if self.pid != pid:
-            raise LabError(f"{self.name} died while it started", remedy=f"sparkop lab logs {self.name}")
+            console = self.paths.logs / "console.log"
+            raise LabError(
+                f"{self.name} died while it started", detail=console.read_text(errors="replace")[-2000:]
+            )
+
+    def disk(self) -> tuple[int, int]:
+        """Bytes of the disk that no program can have any more, and of all. Raises LabError when it is off."""
+        found = os.statvfs(f"/proc/{self.running()}/root")
+        return (found.f_blocks - found.f_bavail) * found.f_frsize, found.f_blocks * found.f_frsize
 
     def power_cut(self, lab_pid: int) -> None:
         """End the host without notice. Links go first: no FIN of a dying process may reach a peer."""

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, field
 from functools import partial
@@ -54,6 +54,10 @@ from sparkop.records import dataclass
 GIB = 1 << 30
 DEFAULT_MEMORY_BYTES = 4 * GIB
 DEFAULT_DISK_BYTES = 24 * GIB
+LEAST_BYTES = GIB // 2
+"""Of a host's memory: with less its budget refuses the stand-in's spec. Of its disk: images and model fit."""
+OPTIONS = ("hosts", "memory", "disk", "share")
+"""Options of ``lab up`` that say what a lab is."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, or a system that goes down, ends this program."""
@@ -143,8 +147,13 @@ class Lab:
 
     def _boot(self, host: Host) -> None:
         """Under the lab's lock."""
-        host.boot(self.running(), self.config.shares)
-        host.wait_ready()
+        try:
+            host.boot(self.running(), self.config.shares)
+            host.wait_ready()
+        except LabError as error:
+            # Here the logs stay; an ``up`` that fails removes them.
+            error.remedy = error.remedy or f"sparkop lab logs {host.name}"
+            raise
 
     def power_cut(self, name: str) -> None:
         """End a host without notice; its disk stays."""
@@ -156,10 +165,16 @@ class Lab:
         return mark(self.name, self.config.token)
 
 
-def up(name: str | None = None, config: LabConfig | None = None, say: Say = lambda _line: None) -> Lab:
+def up(
+    name: str | None = None,
+    config: LabConfig | None = None,
+    say: Say = lambda _line: None,
+    given: Collection[str] = OPTIONS,
+) -> Lab:
     """Bring a lab up, or find that it is: hosts that are off are booted.
 
-    Raises LabError when it runs with another number of hosts, or when something fails; then nothing stays.
+    Raises LabError when it runs and is not as asked in one of ``given``, or when something fails; then
+    nothing stays.
     """
     asked = config or LabConfig()
     if not 1 <= asked.hosts <= MAX_HOSTS:
@@ -169,7 +184,7 @@ def up(name: str | None = None, config: LabConfig | None = None, say: Say = lamb
     with locked(paths):
         lab = _read(paths)
         if lab is not None and lab.pid is not None and overlay.overlay_path(name).exists():
-            return _again(lab, asked, say)
+            return _again(lab, asked, given, say)
         _clear(paths, say)
         try:
             return _build(paths, asked, say)
@@ -214,7 +229,7 @@ def _build(paths: LabPaths, asked: LabConfig, say: Say) -> Lab:
         for each in starts:
             each.result()
     for port in (REGISTRY_PORT, HUB_PORT):
-        wait_for(partial(listening, pid, port), 20, f"port {port} of the lab (logs in {paths.logs})")
+        wait_for(partial(listening, pid, port), 20, f"port {port} of the lab")
     overlay.write(lab.paths, {}, models={})  # last: an ``up`` that was killed before this is begun anew
     return lab
 
@@ -237,10 +252,12 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(each)  # now to the one whom it was for
 
 
-def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:
-    if lab.config.hosts != asked.hosts:
+def _again(lab: Lab, asked: LabConfig, given: Collection[str], say: Say) -> Lab:
+    has, wanted = _in_words(lab.config), _in_words(asked)
+    if differ := [option for option in OPTIONS if option in given and has[option] != wanted[option]]:
         raise LabError(
-            f"lab {lab.name!r} is up with {lab.config.hosts} hosts, not {asked.hosts}",
+            f"lab {lab.name!r} is up with {', '.join(has[option] for option in differ)}, "
+            f"not {', '.join(wanted[option] for option in differ)}",
             remedy="sparkop lab down, then up; or another name: --name",
         )
     for host in lab.hosts:
@@ -249,6 +266,18 @@ def _again(lab: Lab, asked: LabConfig, say: Say) -> Lab:
             say(f"{host.name} booted")
     say("already up")
     return lab
+
+
+def _in_words(config: LabConfig) -> dict[str, str]:
+    """What each of OPTIONS asks for, exactly."""
+    from sparkop.spec.quantities import ByteSize  # slow to load, as in parse_size
+
+    return {
+        "hosts": f"{config.hosts} hosts",
+        "memory": f"memory of {ByteSize(config.memory_bytes)}",
+        "disk": f"disks of {ByteSize(config.disk_bytes)}",
+        "share": f"shared folders {', '.join(sorted({*config.shares})) or 'none'}",
+    }
 
 
 def _make_keys(lab: Lab) -> str:

@@ -12,13 +12,15 @@ Row = dict[str, object]
 
 
 def report(lab: Lab) -> list[Row]:
-    """One row a host: name, state (up, starting, frozen, off), address, memory in bytes, cables out, pid."""
-    return [_row(host) for host in lab.hosts]
+    """One row a host: name, state (up, starting, frozen, off), address, memory and disk in bytes, cables out,
+    pid."""
+    return [_row(host, lab.config.disk_bytes) for host in lab.hosts]
 
 
-def _row(host: Host) -> Row:
+def _row(host: Host, disk_bytes: int) -> Row:
     pid = host.pid
     used, limit = host.groups.memory(host.name) if pid else (0, host.memory_bytes)
+    disk_used, disk_limit = host.disk() if pid else (0, disk_bytes)
     unplugged = sorted(file.name for file in host.paths.unplugged.glob("*"))
     return {
         "host": host.name,
@@ -26,6 +28,8 @@ def _row(host: Host) -> Row:
         "address": MANAGEMENT.address(int(host.name[-1])),
         "memory_used": used,
         "memory_limit": limit,
+        "disk_used": disk_used,
+        "disk_limit": disk_limit,
         "unplugged": unplugged,
         "pid": pid,
     }
@@ -40,13 +44,15 @@ def _state(host: Host, pid: int | None) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    lines = [f"{'HOST':<10}{'STATE':<10}{'ADDRESS':<14}{'MEMORY':<16}UNPLUGGED"]
+    lines = [f"{'HOST':<10}{'STATE':<10}{'ADDRESS':<14}{'MEMORY':<16}{'DISK':<18}UNPLUGGED"]
     for row in rows:
         memory = f"{_gib(row['memory_used'])}/{_gib(row['memory_limit'])} GiB"
+        disk = f"{_gib(row['disk_used'])}/{_gib(row['disk_limit'])} GiB"
         unplugged = row["unplugged"]
         assert isinstance(unplugged, list)
         lines.append(
-            f"{row['host']:<10}{row['state']:<10}{row['address']:<14}{memory:<16}{', '.join(unplugged)}"
+            f"{row['host']:<10}{row['state']:<10}{row['address']:<14}{memory:<16}{disk:<18}"
+            f"{', '.join(unplugged)}"
         )
     return "\n".join(line.rstrip() for line in lines)
 

@@ -67,7 +67,6 @@ def _expect(talk: socket.socket, word: bytes, log: Path) -> int:
         raise LabError(
             f"a process of the lab did not start: no {word.decode()!r} from it",
             detail=log.read_text(errors="replace")[-2000:],
-            remedy=f"see {log}",
         )
     pid: int = struct.unpack("3i", ancillary[0][2])[0]
     return pid

@@ -18,6 +18,7 @@ from sparkop.lab.faults.files import guards_asked, tripped
 from sparkop.lab.host import Host, docker_answers
 from sparkop.lab.lab import Lab, parse_size
 from sparkop.lab.layout import LabError
+from sparkop.lab.report import report, table
 from tests.labkit import busybox, inside, run_inside, until
 
 ISSUE_2 = [
@@ -339,8 +340,10 @@ class TestFiles:
         host.exec(["rm", "-r", "/root/.sparkop/x", self.FOLDER])
 
     def test_full_disk_refuses_writes(self, lab: Lab, host: Host) -> None:
-        do(lab, "disk-full")
+        assert do(lab, "disk-full") == "8.0 MiB are free on the disk"
         try:
+            size = f"{host.disk()[1] / (1 << 30):.1f}"
+            assert f"{size}/{size} GiB" in table(report(lab)).splitlines()[1], "ps shows that it is full"
             done = host.exec(["dd", "if=/dev/zero", "of=/root/x", "bs=1M", "count=64"], check=False)
             assert "No space left" in done.stderr
         finally:
@@ -350,8 +353,9 @@ class TestFiles:
     @pytest.mark.parametrize("amount", ["0", "256KiB"])
     def test_a_disk_can_be_filled_to_its_last_byte(self, lab: Lab, amount: str) -> None:
         try:
-            free = int(do(lab, "disk-full", amount=amount).split()[0])
-            assert free <= parse_size(amount)
+            do(lab, "disk-full", amount=amount)
+            used, whole = lab.host("spark-1").disk()
+            assert whole - used <= parse_size(amount)
         finally:
             mend(lab, "disk-full")
 

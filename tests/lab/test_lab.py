@@ -435,6 +435,7 @@ class TestWords:
             ("spark-2", "up", "10.77.0.12"),
         ]
         assert all(0 < row["memory_used"] < row["memory_limit"] for row in rows)
+        assert all(0 < row["disk_used"] < row["disk_limit"] for row in rows)
 
     @pytest.mark.parametrize(
         ("words", "code", "said"),
@@ -446,9 +447,20 @@ class TestWords:
             (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
             (["break", "cable", "spark-3"], 64, "it has spark-1, spark-2"),
             (["break", "disk-full", "spark-1", "--amount", "much"], 64, "use 512m"),
+            (["break", "disk-full", "spark-1", "--amount", "900g"], 64, "the disk of spark-1 has 23."),
+            (
+                ["break", "memory-pressure", "spark-1", "--amount", "5g"],
+                64,
+                "the memory of spark-1 has 4.0 GiB",
+            ),
             (["break", "clock-skew", "spark-1", "--amount", "1h"], 64, "no number of seconds"),
             (["break", "kill-rank", "spark-1"], 6, "no running container of a rank"),
             (["boot", "spark-1"], 6, "is on"),
+            (["up", "--hosts", "3"], 6, "2 hosts, not 3"),
+            (["up", "--memory", "2g"], 6, "memory of 4 GiB, not memory of 2 GiB"),
+            (["up", "--disk", "1g"], 6, "disks of 24 GiB, not disks of 1 GiB"),
+            (["up", "--share", "/usr"], 6, "not shared folders /usr"),
+            (["up", "--memory", "4 GiB", "--engines", "none"], 0, "already up"),
             (["logs", "spark-3"], 64, "it has spark-1, spark-2"),
             (["shell", "spark-2", "--", "sh", "-c", "echo $(uname -n) $PWD >&2; exit 7"], 7, "spark-2 /root"),
             (["logs", "spark-1", "nothing"], 64, "logs there are"),

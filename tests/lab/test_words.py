@@ -65,6 +65,42 @@ def test_what_is_no_size_is_told(size: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
+    ("option", "size", "said"),
+    [
+        ("--memory", "12", "12 B is too little: a host needs 512.0 MiB"),
+        ("--memory", "511m", "too little"),
+        ("--memory", "1024 TiB", "1024.0 TiB is more than this machine has"),
+        ("--disk", "0", "0 B is too little"),
+        ("--disk", "1m", "1.0 MiB is too little"),
+    ],
+)
+def test_a_size_that_no_host_can_have_is_told_before_anything_is_made(
+    option: str, size: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["lab", "up", option, size]) == 64
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_smaller_than_the_default_host_can_have_a_lab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its limit is not reached; only who asks for that much is told."""
+    asked: list[object] = []
+
+    def up(*words: object) -> SimpleNamespace:
+        asked.append(words[3])
+        return SimpleNamespace(name="default", hosts=())
+
+    monkeypatch.setattr(os, "sysconf", lambda _name: 1 << 15)  # pages and their size: 1 GiB
+    monkeypatch.setattr("sparkop.lab.lab.up", up)
+    assert cli.run(["lab", "up", "--engines", "none", "--disk", "1g"]) == 0
+    assert asked == [["disk"]]
+    assert cli.run(["lab", "up", "--memory", "4g"]) == 64
+    assert "this machine has: 1.0 GiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("written", "meant"),
     [
         ("256KiB", 256 << 10),

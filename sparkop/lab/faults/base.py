@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sparkop.errors import UsageError
 from sparkop.lab.host import Host
 from sparkop.lab.lab import Lab, parse_size
+from sparkop.node.transfer.files import size_text
 from sparkop.records import dataclass
 
 
@@ -26,13 +27,21 @@ class Target:
     amount: str | None = None
     """Size or seconds, where a fault has one."""
 
-    def size(self, otherwise: int) -> int:
-        """``amount`` in bytes. Raises UsageError for what is no size."""
+    def size(self, otherwise: int, whole: int, what: str) -> int:
+        """``amount`` in bytes. Raises UsageError for no size, and for more than the ``whole`` of ``what``."""
+        if not self.amount:
+            return otherwise
         try:
-            return parse_size(self.amount) if self.amount else otherwise
+            size = parse_size(self.amount)
         except ValueError:
             remedy = "use 512m, 4g, 256 KiB or bytes"
             raise UsageError(f"--amount {self.amount}: no size", remedy=remedy) from None
+        if size > whole:
+            raise UsageError(
+                f"--amount {self.amount}: the {what} of {self.host.name} has {size_text(whole)}",
+                remedy="it is how much the fault leaves free",
+            )
+        return size
 
     def seconds(self, otherwise: float) -> float:
         """``amount`` in seconds. Raises UsageError for what is no number."""

@@ -11,6 +11,7 @@ from sparkop.lab.faults.base import Fault, Target
 from sparkop.lab.faults.containers import containers
 from sparkop.lab.layout import LabError
 from sparkop.lab.processes import wait_for
+from sparkop.node.transfer.files import size_text
 
 KEEP = "/var/lib/lab-faults"
 """On the host: what a fault took away, until it is mended."""
@@ -120,15 +121,15 @@ def _shell(target: Target, script: str, *files: str) -> None:
 
 
 def _fill(target: Target) -> str:
-    leaves = target.size(FULL_LEAVES_BYTES)
+    leaves = target.size(FULL_LEAVES_BYTES, target.host.disk()[1], "disk")
     # The list of the file's own blocks may take the last free one: fallocate then fails on a full disk.
     script = (
         "free() { df --output=avail -B1 / | tail -n 1; }; "
         f"mkdir -p {KEEP}; rm -f {KEEP}/fill; more=$(($(free) - {leaves})); "
         f"[ $more -le 0 ] || fallocate -l $more {KEEP}/fill || [ $(free) -le {leaves} ]; free"
     )
-    left = target.host.exec(["sh", "-ec", script]).stdout.strip()
-    return f"{left} bytes are free on the disk"
+    left = int(target.host.exec(["sh", "-ec", script]).stdout)
+    return f"{size_text(left)} are free on the disk"
 
 
 def _empty(target: Target) -> str:
@@ -163,7 +164,7 @@ LIVELY = 30.0
 
 def _press(target: Target) -> str:
     """Use the memory; where a guard has to answer, come back when it has."""
-    leaves = target.size(PRESSURE_LEAVES_BYTES)
+    leaves = target.size(PRESSURE_LEAVES_BYTES, target.host.memory_bytes, "memory")
     _relieve(target)
     root = Path(f"/proc/{target.host.running()}/root")
     asked = guards_asked(root / "root/.sparkop", leaves, time.time())
@@ -177,7 +178,7 @@ def _press(target: Target) -> str:
         PRESSED_WITHIN,
         f"{target.host.name}: memory pressure",
     )
-    told = f"{leaves >> 20} MiB of memory are left" if done.exists() else "memory ran short"
+    told = f"{size_text(leaves)} of memory are left" if done.exists() else "memory ran short"
     return told + "".join(f"; {_answer(guard)}" for guard in asked.items())
 
 
