@@ -33,6 +33,9 @@ HEARTBEAT = 5.0
 """Seconds between two renewals."""
 EXPIRY = 30.0
 """Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
+WATCHED = 10.0
+"""Seconds of it that a contender watches itself, looking every second, however long it was seen to stand
+still before: a node that was away between two looks let nobody renew."""
 YIELD_DEADLINE = 60.0
 """Seconds that a watch gets to finish what it does and to yield."""
 RELEASE_DEADLINE = 15.0
@@ -237,13 +240,15 @@ def hold(
     emit: Listener,
     stop: threading.Event | None = None,
     spare: bool = False,
+    still: Mapping[str, float] | None = None,
 ) -> Iterator[Held]:
     """Hold the lease on every node of ``documents`` (those that were read), and give it back at the end.
 
     Waits for a ``watch`` to yield and for a dead holder to expire. ``spare``: go on without a node whose
     state folder can't be written (``Held.refused``), as without one that does not answer; its lease is read
-    and waited for all the same, and no other writer gets those that are held. Raises LeaseHeldError when
-    another writer lives, BlockedError when no node took it, WaitInterruptedError when ``stop`` is set before.
+    and waited for all the same, and no other writer gets those that are held. ``still``: node -> seconds
+    for which its lease was seen not to move before. Raises LeaseHeldError when another writer lives,
+    BlockedError when no node took it, WaitInterruptedError when ``stop`` is set before.
     """
     stop, leaving = stop or threading.Event(), False
     directories = {node.name: state_directory(spec, node) for node in spec.nodes if node.name in documents}
@@ -255,7 +260,7 @@ def hold(
     held = Held(hosts, taken)
     try:
         contender = _Contender(spec, hosts, fences, info, emit, stop, spare)
-        expected, since = _free(contender, seen, clock)
+        expected, since = _free(contender, seen, clock, still or {})
         token = 1 + max(highest, since)
         for name in fences:
             fence = replace(fences[name], token=token)
@@ -315,7 +320,10 @@ class _Contender:
 
 
 def _free(
-    contender: _Contender, seen: Mapping[str, LeaseState | None], clock: Clock
+    contender: _Contender,
+    seen: Mapping[str, LeaseState | None],
+    clock: Clock,
+    still: Mapping[str, float],
 ) -> tuple[dict[str, dict[str, Json] | None], int]:
     """Return when the lease can be taken on every node, all watched at once: what to name as expected there,
     and the highest token that was seen meanwhile.
@@ -336,7 +344,7 @@ def _free(
         text = f"the lease is held by {lease.told}; watching its heartbeat"
         emit(Event(Phase.NOTE, node=name, text=text))
     began = clock.monotonic()
-    stood = dict.fromkeys(watched, began)
+    stood = {name: began - min(still.get(name, 0.0), EXPIRY - WATCHED) for name in watched}
     while watched:
         if contender.stop.is_set():
             told = next(iter(watched.values())).told

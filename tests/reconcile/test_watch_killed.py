@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparkop.hosts.simulated_node import Fault, SimulatedContainer, SimulatedCrash
+from sparkop.hosts.simulated_node import Answer, Fault, SimulatedContainer, SimulatedCrash
 from sparkop.reconcile.events import happened
+from sparkop.reconcile.lease import EXPIRY, show_lease
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.watching import Watching, entries, serving
 
@@ -71,3 +72,40 @@ def test_restarts_that_are_broken_off_again_and_again_end() -> None:
             break
     assert len([each for each in entries(cluster, "start") if each["by"] == "watch"]) <= 8
     assert "did not last" in entries(cluster, "fault")[-1]["text"]
+
+
+def killed_in_a_restart() -> Cluster:
+    """All ranks are down, and the lease is held by nobody who lives."""
+    cluster, watching = with_a_dead_rank()
+    killed_at(cluster, watching, writes_of_a_restart()[-8], Fault.BEFORE)
+    assert not any(
+        getattr(each, "released", True) for each in show_lease(cluster.spec, cluster.hosts()).values()
+    )
+    return cluster
+
+
+def test_a_holder_counts_as_dead_from_when_the_next_watch_saw_it_first() -> None:
+    """It stood aside for 20 s, and then watched the heartbeat for the whole 30 s once more."""
+    cluster = killed_in_a_restart()
+    began = cluster.clock.now
+    following = Watching(cluster)
+    while not following.acts:
+        assert cluster.clock.now - began < EXPIRY + 5, following.said
+        following.ticks(1)
+    assert following.acts[0] - began >= EXPIRY, "whoever holds it has 30 s to renew"
+
+
+def test_a_node_that_was_away_between_two_looks_did_not_see_its_holder_stand_still() -> None:
+    """The holder lives: its node let nobody renew."""
+    cluster = killed_in_a_restart()
+    following = Watching(cluster)
+    following.ticks(2)
+    for node in cluster.world.nodes.values():
+        node.answer = Answer.SILENT
+    following.ticks(2)
+    for node in cluster.world.nodes.values():
+        node.answer = Answer.WHOLE
+    began = cluster.clock.now
+    while not following.acts:
+        following.ticks(1)
+    assert following.acts[0] - began >= EXPIRY

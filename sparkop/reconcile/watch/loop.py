@@ -104,7 +104,8 @@ class Watch:
         self._before: dict[str, Fault] | None = None
         self._boots: dict[str, str] = {}
         """Boot ids as they were when all was well last, and those of nodes seen since for the first time."""
-        self._other: tuple[dict[str, Any], float] | None = None
+        self._others: dict[str, tuple[dict[str, Any], float]] = {}
+        """Node -> the lease that is held there, and since when it was seen not to move."""
         self._signed_at: float | None = None
         self.backoff = Backoff(first=(1 - JITTER) * self.rhythm.period)
         self.wake = threading.Event()
@@ -173,6 +174,7 @@ class Watch:
         faults = self.faults_of(reading, plan, self._before or {})
         due = self.entries(reading, faults)
         wanted = bool(plan.operations or due)
+        self._note_leases(reading)
         aside = wanted and ((self.steps_aside and self.other_writes(reading)) or self.yields)
         self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided, aside=aside)
         if self.dry_run:
@@ -224,6 +226,7 @@ class Watch:
             clock=self.clock,
             emit=self.teller.listen,
             stop=self.stop,
+            still=self._still(),
         ) as held:
             try:
                 return self._act(held, reading, plan, due)
@@ -353,19 +356,27 @@ class Watch:
 
     def other_writes(self, reading: Reading) -> bool:
         """Another writer holds the lease and lives, as far as is known: stand aside for this tick."""
-        leases = [lease_in(name, document) for name, document in reading.observed.documents.items()]
-        held = [each for each in leases if each is not None and not each.released]
-        if not held:
-            self._other = None
+        if not self._others:
             self.teller.state("lease", "")
             return False
-        seen = {each.node: each.expected for each in held}
+        first = next(filter(None, (lease_in(n, reading.observed.documents[n]) for n in self._others)))
+        self.teller.state("lease", first.told, event="standing-aside", holder=first.told)
+        return min(self._still().values()) < OTHER_STILL
+
+    def _note_leases(self, reading: Reading) -> None:
+        """Of every look: a node that was not read could not be written to either, and is counted anew."""
         now = self.clock.monotonic()
-        if self._other is None or self._other[0] != seen:
-            self._other = (seen, now)
-        still = now - self._other[1]
-        self.teller.state("lease", held[0].told, event="standing-aside", holder=held[0].told)
-        return still < OTHER_STILL
+        leases = [lease_in(name, document) for name, document in reading.observed.documents.items()]
+        held = {each.node: each.expected for each in leases if each is not None and not each.released}
+        then = self._others
+        self._others = {
+            n: then[n] if n in then and then[n][0] == each else (each, now) for n, each in held.items()
+        }
+
+    def _still(self) -> dict[str, float]:
+        """Node -> seconds for which the lease there has not moved."""
+        now = self.clock.monotonic()
+        return {node: now - since for node, (_, since) in self._others.items()}
 
 
 def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
