@@ -7,6 +7,7 @@
     + HostKeyError             the node's host key is unknown or has changed
   x LeaseHeldError         5  another sparkop writes to this cluster
   x BlockedError           6  it can't be done until a human changes something
+    + RebootedError            a node went down and came back while it was waited for
   x TimedOutError          3  it did not happen within its deadline
   x WaitInterruptedError 130  the user asked to stop while something was waited for
 """
@@ -104,6 +105,10 @@ class BlockedError(SparkopError):
     exit_code = ExitCode.FAILED
 
 
+class RebootedError(BlockedError):
+    """A node went down and came back while it was waited for: what ran there has to be started again."""
+
+
 class TimedOutError(SparkopError):
     """It did not happen within its deadline."""
 
@@ -114,3 +119,7 @@ class WaitInterruptedError(SparkopError):
     """The user asked to stop while something was waited for; what runs on the nodes goes on there."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+NO_FAILURES = (WaitInterruptedError, RebootedError)
+"""What ends a wait of ``watch`` although nothing failed: it looks again, and goes on."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from sparkop.errors import (
     BlockedError,
+    RebootedError,
     SparkopError,
     TimedOutError,
     UnreachableError,
@@ -116,11 +117,11 @@ class _Waiting:
             raise self.silent[0]
         return seen
 
-    def _rebooted(self, seen: Sequence[_Seen]) -> BlockedError | None:
+    def _rebooted(self, seen: Sequence[_Seen]) -> RebootedError | None:
         """What Docker finds dead after a boot died of the boot, whatever its last lines say."""
         for node, machine in ((s.rank.node, s.document.machine) for s in seen):
             if machine and self.boots.setdefault(node, machine.boot_id) != machine.boot_id:
-                return BlockedError(
+                return RebootedError(
                     "it has booted anew while the ranks loaded",
                     node=node,
                     cause=REBOOTED,

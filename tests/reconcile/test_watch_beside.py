@@ -163,3 +163,42 @@ def test_a_cable_is_not_mended_when_its_node_does_not_answer(anew: bool) -> None
         "spark-2",
         "spark-2, fabric",
     }
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_reboot_that_ends_the_wait_for_a_start_is_told_once_and_is_no_failure(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``watch could not mend it``, a pause and the remedy of apply were told; 15 s later it had mended it.
+    ``own``: the start is a restart by watch, else one by an apply that was interrupted."""
+    cluster = serving() if own else Cluster.make()
+    watching = Watching(cluster)
+    if own:
+        watching.ticks(2)
+        node, container = cluster.rank(1)
+        node.exit(container.spec.name, 137)
+        cluster.manner = "loading"
+    else:
+        cluster.begin()
+    sleep, waits = cluster.clock.sleep, list[float]()
+
+    def boots_in_the_wait(seconds: float) -> None:
+        if ("wait-started", {"node": "spark-1", "resource": "endpoint"}) in watching.said:
+            waits.append(seconds)
+            if len(waits) == 10:
+                cluster.node("spark-2").reboot()
+                cluster.manner = "serve"
+        sleep(seconds)
+
+    monkeypatch.setattr(cluster.clock, "sleep", boots_in_the_wait)
+    watching.ticks(1)
+    assert watching.names()[-2:] == ["wait-left", "remembered"]
+    began = cluster.clock.now
+    watching.minutes(3)
+    assert "serving" in watching.names()
+    assert own or cluster.started[-2:] == ["1@spark-2", "0@spark-1"]
+    assert not {"failed", "wait-failed"} & {*watching.names()}
+    assert not any("did not help" in fields["text"] for event, fields in watching.said if event == "held")
+    story = [each for each in happened(cluster.observe(canary=False)) if "booted" in each.text]
+    assert [each.event for each in story] == ["booted"]
+    assert story[0].at <= began

@@ -90,16 +90,15 @@ def test_a_holder_counts_as_dead_from_when_the_next_watch_saw_it_first() -> None
     began = cluster.clock.now
     following = Watching(cluster)
     while not following.acts:
-        assert cluster.clock.now - began < EXPIRY + 5, following.said
         following.ticks(1)
-    assert following.acts[0] - began >= EXPIRY, "whoever holds it has 30 s to renew"
+    assert EXPIRY <= following.acts[0] - began < EXPIRY + 5
 
 
 def test_a_node_that_was_away_between_two_looks_did_not_see_its_holder_stand_still() -> None:
     """The holder lives: its node let nobody renew."""
     cluster = killed_in_a_restart()
     following = Watching(cluster)
-    following.ticks(2)
+    following.ticks(1)
     for node in cluster.world.nodes.values():
         node.answer = Answer.SILENT
     following.ticks(2)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from sparkop.errors import LeaseHeldError, UnreachableError, WaitInterruptedError
+from sparkop.errors import NO_FAILURES, LeaseHeldError, UnreachableError
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.restrain import starts_group
@@ -84,8 +84,8 @@ class Backoff:
 
     def failed(self, wanted: Wanted, error: BaseException, now: float) -> Backoff:
         """They could not be done. What every look sees, nodes that don't answer and other writers, is not
-        waited for at growing pauses; a wait that ``apply`` has interrupted did not fail."""
-        if isinstance(error, WaitInterruptedError):
+        waited for at growing pauses; a wait that ``apply`` or a reboot has ended did not fail."""
+        if isinstance(error, NO_FAILURES):
             return self
         more = not isinstance(error, UnreachableError | LeaseHeldError)
         backoff = self

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
+from sparkop.errors import BlockedError, LeaseHeldError, RebootedError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Host
 from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
@@ -187,15 +187,15 @@ class Watch:
         if aside:
             self._before = before
             return Tick(reading, replace(plan, operations=()))
+        known = self._boots
         try:
             booted = boots_due(self._boots, boots, self.clock.time()) if plan.operations else []
-            tick = self.act(reading, plan, [*booted, *due])
-            self._boots |= boots
-            return tick
+            self._boots = known | boots
+            return self.act(reading, plan, [*booted, *due])
         except WaitInterruptedError:
             raise
         except SparkopError as error:
-            self._before = before
+            self._before, self._boots = before, known
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
             self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
             if isinstance(error, LeaseHeldError):
@@ -297,6 +297,9 @@ class Watch:
             self.eye.served(epoch, self.clock.monotonic())
             self.say("serving", epoch=epoch)
         error = outcome.error
+        if isinstance(error, RebootedError):
+            self.remember_boots(context)
+            return replace(tick, further=True)
         if error is None or isinstance(error, WaitInterruptedError):
             return replace(tick, further=bool(outcome.done))
         if not isinstance(error, SparkopError):
@@ -333,6 +336,12 @@ class Watch:
         due = entries_due(entries_in(document), self._before, faults, at, reading.observed.unknown)
         due += life_due(self.eye.life, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
+
+    def remember_boots(self, context: Context) -> None:
+        """Why the group that was waited for is down, at once: its next start may have to wait."""
+        boots = boots_in(self.look().observed)
+        self.write(context, boots_due(self._boots, boots, self.clock.time()))
+        self._boots |= boots
 
     def write(self, context: Context, entries: list[dict[str, Any]]) -> None:
         """Append to the history on the head; a head that can't take it does not stop the healing."""

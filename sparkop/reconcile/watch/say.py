@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
-from sparkop.errors import WaitInterruptedError
+from sparkop.errors import NO_FAILURES
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.watch.story import Fault
@@ -98,7 +98,7 @@ class Teller:
             fields: dict[str, Any] = {"node": operation.node, "resource": operation.resource}
             if event.phase is Phase.DONE:
                 fields["seconds"] = round(event.seconds, 1)
-            if isinstance(event.error, WaitInterruptedError):  # it is to yield or to end: nothing is wrong
+            if isinstance(event.error, NO_FAILURES):  # it is to yield, to end or to begin anew
                 self.say(f"{operation.action}-left", **fields, text=event.text)
                 return
             if event.phase is Phase.FAILED:
