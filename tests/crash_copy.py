@@ -1,9 +1,9 @@
 """Break the distribution of weights to four hosts at random moments (`python -m tests.crash --copy N`).
 
 A repository goes through a chain of four lab hosts while the first one still downloads it. In the middle:
-SIGKILL of a transfer or of the ssh end that serves it, a pulled cable, a node without power, a full disk,
-wrong bytes in what a node hands on. The broken run ends well, or names a node and what to do; one more run
-ends with the same hashes on all hosts, made by another program.
+SIGKILL of a transfer or of what serves it, a pulled cable, a node without power, a full disk, wrong bytes in
+what a node hands on; over ssh and on a trusted fabric. The broken run ends well, or names a node and what to
+do; one more run ends with the same hashes on all hosts, made by another program.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def kill_transfer(chain: Chain, host: Host) -> Mend:
 
 
 def kill_sender(chain: Chain, host: Host) -> Mend:
-    """What serves the next host is killed."""
-    host.exec(["pkill", "-9", "-f", "transfer.pyz pipe"], check=False)
+    """What serves the next host is killed: ``pipe`` over ssh, ``share`` on a trusted fabric."""
+    host.exec(["pkill", "-9", "-f", "transfer.pyz (pipe|share)"], check=False)
     return lambda: None
 
 
@@ -185,7 +185,8 @@ def run(count: int, chance: random.Random) -> int:
         chain = Chain(lab, spec, chance)
         for number in range(count):
             way = list(WAYS)[number % len(WAYS)]
-            options = ("--set", "fabric.trusted=true") if (number // len(WAYS)) % 2 else ()
+            trusted = (number + number // len(WAYS)) % 2  # by turns, and each fault both ways in the end
+            options = ("--set", "fabric.trusted=true") if trusted else ()
             try:
                 told = break_once(chain, way, *options)
                 print(f"{number + 1:>3}  {'plain' if options else 'ssh  '}  {told}", flush=True)
