@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkop.errors import BlockedError, SparkopError, WaitInterruptedError
+from sparkop.errors import BlockedError, SparkopError, TimedOutError, WaitInterruptedError
 from sparkop.node.transfer.files import parse_job
 from sparkop.resources.base import Context
 from sparkop.resources.transfer_program import call, failure
@@ -48,7 +48,15 @@ def carry_out(
         _start(context, node, {**job, **sources()}, identity)
         return True
 
-    watch = _SourceWatch(node, source, kind, context)
+    def renew() -> None:
+        try:
+            fresh = sources()
+        except (BlockedError, TimedOutError):
+            return  # a cable may be out: the job itself tells when it stays so
+        if _start(context, node, {**job, **fresh}, identity):
+            context.log(f"{source} had stopped offering it; offered again, the copy carries on", node)
+
+    watch = _SourceWatch(node, source, kind, context, renew)
     noted: set[str] = set()
 
     def tell(status: Status) -> None:
@@ -90,7 +98,11 @@ def _blame(node: str, source: str, status: Status) -> None:
 class _SourceWatch:
     """Looks along the way that the bytes take when none come any more: a node may be gone, a link down."""
 
-    def __init__(self, node: str, source: str, kind: str, context: Context) -> None:
+    def __init__(
+        self, node: str, source: str, kind: str, context: Context, renew: Callable[[], None]
+    ) -> None:
+        """``renew`` sees to it that the source offers, and that the job knows where."""
+        self._renew = renew
         self._node = node
         self._source = source
         self._kind = kind
@@ -108,6 +120,8 @@ class _SourceWatch:
             self._received, self._since = received, now
         elif now - self._since > SOURCE_SILENT:
             self._look_along()
+            if self._source and self._context.desired.spec.fabric.trusted and status["phase"] == "fetching":
+                self._renew()  # over ssh, each connection starts what serves it
             self._since = now
 
     def _look_along(self) -> None:
@@ -139,17 +153,19 @@ class _SourceWatch:
             )
 
 
-def _start(context: Context, node: str, request: Mapping[str, Any], identity: str) -> None:
-    """Start the job, or find it at work. Another job of the same kind gives way."""
+def _start(context: Context, node: str, request: Mapping[str, Any], identity: str) -> bool:
+    """Start the job, or find it at work (False). Another job of the same kind gives way, and this one when it
+    reads from elsewhere: what has arrived is kept."""
     host, fence = context.host(node), context.fence(node)
     answer = call(host, fence, "start", request)
-    if not answer["started"] and answer["id"] != identity:
+    if not answer["started"] and (answer["id"] != identity or answer["moved"]):
         call(host, fence, "cancel", {"kind": request["kind"]})
         answer = call(host, fence, "start", request)
         if not answer["started"]:
             raise SparkopError(
                 "another transfer does not give way", node=node, remedy="sparkop download --cancel"
             )
+    return bool(answer["started"])
 
 
 def _tell(context: Context, status: Status, source: str) -> None:

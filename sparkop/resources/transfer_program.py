@@ -36,12 +36,27 @@ def call(
     try:
         result: dict[str, Any] = json.loads(answer["output"])
     except ValueError:
-        raise SparkopError(
-            "the transfer program failed", node=host.name, detail=str(answer.get("said") or answer["output"])
-        ) from None
+        raise _no_answer(answer, host.name) from None
     if "error" in result:
         raise failure(result["error"], host.name)
     return result
+
+
+def _no_answer(ran: Mapping[str, Any], node: str) -> SparkopError:
+    """Nothing unexpected about a program that was killed."""
+    if int(ran["exit"]) < 0:
+        return BlockedError(
+            "the transfer program was killed",
+            node=node,
+            cause=f"signal {-int(ran['exit'])}: by hand, or the node was short of memory or went down",
+            remedy="run the same command again: it carries on from what is there",
+        )
+    return SparkopError(
+        "the transfer program failed",
+        node=node,
+        cause=f"exit status {ran['exit']}",
+        detail=str(ran.get("said") or ran["output"]),
+    )
 
 
 _REMEDIES = {

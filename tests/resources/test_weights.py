@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, WaitInterruptedError
+from sparkop.hosts.base import Fence
 from sparkop.node.transfer.status import boot_id
 from sparkop.reconcile import transfers
 from sparkop.resources import transfer_job
@@ -281,6 +284,85 @@ def test_a_killed_job_is_started_again_by_who_follows_it(make: Make, hub: Hub, m
     world.do()
     killer.join()
     assert_complete(world.nodes["one"].home / "models" / "it is ü")
+
+
+@pytest.mark.parametrize(
+    "followed", [True, False], ids=["while it is followed", "when the command runs again"]
+)
+def test_a_copy_heals_whose_source_was_killed_and_is_not_sent_again_what_has_arrived(
+    make: Make, monkeypatch: pytest.MonkeyPatch, *, followed: bool
+) -> None:
+    """On a trusted fabric the share comes back at another address: the receiver asked the old one for a
+    quarter of an hour, and running the command again did not help."""
+    monkeypatch.setattr(transfer_job, "SOURCE_SILENT", 1.0 if followed else 600.0)
+    world = make("one", "two")
+    world.do(world.look().operations[:1])
+    one, two = world.nodes.values()
+    limit = {"from": "one", "rate": 6 << 20}
+    copy = Operation(Action.COPY, "two", "weights", Cause("weights", "absent", "verified"), parameters=limit)
+    arrived = []
+
+    def kill() -> None:
+        until(lambda: bytes_of(world, "two", "done") > 9 << 20)
+        if not followed:
+            world.stop.set()
+        os.kill(int((one.state / "transfer" / "share.lock").read_text()), signal.SIGKILL)
+        arrived.append(bytes_of(world, "two", "done"))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    if followed:
+        world.do([copy])
+    else:
+        with pytest.raises(WaitInterruptedError):
+            world.do([copy])
+        world.stop.clear()
+        world.do([copy])
+    killer.join()
+    assert_complete(two.home / "models" / "it is ü")
+    assert transferred(world, "two") <= sum(map(len, FILES.values())) - arrived[0]
+    told = [
+        event.text for event in world.events if event.phase is Phase.LOG and "offered again" in event.text
+    ]
+    assert len(told) == followed
+
+
+def bytes_of(world: World, node: str, counted: str) -> int:
+    """A figure of the node's transfer; 0 before it has begun."""
+    status = world.nodes[node].read_file(str(world.nodes[node].state / "transfer.json"))
+    return int(json.loads(status or b'{"bytes": {}}')["bytes"].get(counted, 0))
+
+
+def test_a_share_whose_start_was_killed_is_taken_over_by_the_next(make: Make) -> None:
+    """The server kept the lock that the killed one had held for it: every share after it hung."""
+    world = make("one")
+    node = world.nodes["one"]
+    request = {"directory": str(node.home), "files": [], "address": "127.0.0.1"}
+    (node.state / "transfer").mkdir()
+    killed = (
+        "import os; from sparkop.node.transfer import main\n"
+        "real = main._detach\n"
+        "main._detach = lambda *arguments: (real(*arguments), os.kill(os.getpid(), 9))\n"
+        f"main._share({str(node.state)!r}, {request!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", killed]).returncode == -signal.SIGKILL
+    assert call(node, node.fence, "share", request, seconds=5.0)["port"]  # type: ignore[arg-type]
+
+
+def test_a_transfer_program_that_was_killed_says_so_and_what_to_do() -> None:
+    """It exited 1 with "the transfer program failed", no cause and no remedy."""
+
+    class Node:
+        name = "one"
+
+        def act(self, *_arguments: object, **_options: object) -> dict[str, Any]:
+            return {"exit": -9, "output": "", "said": ""}
+
+    node: Any = Node()
+    with pytest.raises(BlockedError, match="was killed") as caught:
+        call(node, Fence("test", "tester", 1, "/state"), "share")
+    assert "signal 9" in str(caught.value.cause)
+    assert "run the same command again" in str(caught.value.remedy)
 
 
 def once_sending(hub: Hub, act: Callable[[], None]) -> threading.Thread:

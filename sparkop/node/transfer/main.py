@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import IO, Any, Callable, Dict, Optional, Tuple
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .files import TransferError, as_transfer_error, no_file, parse_file, parse_job, status_file
 from .hashing import release_file
@@ -62,16 +62,18 @@ def _lane(kind: object) -> Tuple[str, str]:
 
 
 def _start(state: str, request: Json) -> Json:
-    """Begin a job in a process of its own, or tell which one is at work."""
+    """Begin a job in a process of its own, or tell which one is at work, and whether it reads from
+    elsewhere."""
     from .status import Status
 
     job = parse_job(request)
     name, log = _lane(job.kind)
+    kept = os.path.join(state, "transfer", IMAGE_JOB if job.kind == "image" else "job.json")
     lock = _lock(state, name)
     if lock is None:
-        return {"started": False, "id": read_json(os.path.join(state, status_file(job.kind))).get("id")}
-    kept = IMAGE_JOB if job.kind == "image" else "job.json"
-    write_whole(os.path.join(state, "transfer", kept), json.dumps(job.document).encode())
+        identity = read_json(os.path.join(state, status_file(job.kind))).get("id")
+        return {"started": False, "id": identity, "moved": _ways(read_json(kept)) != _ways(job.document)}
+    write_whole(kept, json.dumps(job.document).encode())
     if os.path.isdir(os.path.join(state, status_file(job.kind))):
         raise no_file(os.path.join(state, status_file(job.kind)))
     Status(state, job).write()  # else the end of the last run is taken for that of this one
@@ -89,6 +91,11 @@ def _start(state: str, request: Json) -> Json:
 
     _detach(state, log, lock, work)
     return {"started": True, "id": job.id}
+
+
+def _ways(job: Mapping[str, Any]) -> List[Tuple[object, object]]:
+    """Where a job's bytes come from: a share that was killed is offered again at another address."""
+    return [(source.get("base"), source.get("command")) for source in job.get("sources") or ()]
 
 
 def _status(state: str, request: Json) -> Json:
@@ -119,12 +126,12 @@ def _share(state: str, request: Json) -> Json:
     with open(os.path.join(state, "transfer", "offer.lock"), "w") as one:
         fcntl.flock(one, fcntl.LOCK_EX)
         try:
-            return _offer(state, request)
+            return _offer(state, request, one)
         finally:
             fcntl.flock(one, fcntl.LOCK_UN)  # also for the server, which lives on with the same file open
 
 
-def _offer(state: str, request: Json) -> Json:
+def _offer(state: str, request: Json, one: IO[str]) -> Json:
     from . import serve
 
     for item in request.get("files") or ():
@@ -164,6 +171,7 @@ def _offer(state: str, request: Json) -> Json:
     write_whole(running_path, json.dumps(answer).encode(), mode=0o600)
 
     def work() -> None:
+        fcntl.flock(one, fcntl.LOCK_UN)  # who started us may be killed before it does
         serve.serve_until_idle(server, _stop_on_signals())
         os.unlink(running_path)
 
