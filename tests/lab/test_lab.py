@@ -447,7 +447,7 @@ class TestWords:
             (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
             (["break", "cable", "spark-3"], 64, "it has spark-1, spark-2"),
             (["break", "disk-full", "spark-1", "--amount", "much"], 64, "use 512m"),
-            (["break", "disk-full", "spark-1", "--amount", "900g"], 64, "the disk of spark-1 has 23."),
+            (["break", "disk-full", "spark-1", "--amount", "900g"], 64, "do: give what is to stay free"),
             (
                 ["break", "memory-pressure", "spark-1", "--amount", "5g"],
                 64,

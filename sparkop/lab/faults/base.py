@@ -39,7 +39,7 @@ class Target:
         if size > whole:
             raise UsageError(
                 f"--amount {self.amount}: the {what} of {self.host.name} has {size_text(whole)}",
-                remedy="it is how much the fault leaves free",
+                remedy="give what is to stay free of it, for example 256m",
             )
         return size
 
