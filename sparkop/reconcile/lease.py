@@ -45,8 +45,8 @@ STOPPED_DEADLINE = 5.0
 LEAVING_DEADLINE = 1.0
 """The same when the user leaves now."""
 LOOK_EVERY = 1.0
-SIGN_EVERY = 60.0
-"""Seconds between two signs of life of a watch at rest."""
+SIGN_EVERY = 30.0
+"""Seconds between two signs of life of a watch."""
 FILE = "lease.json"
 YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
@@ -111,23 +111,25 @@ class Sign:
     @property
     def alive(self) -> bool:
         """It is not long past the time for its next one."""
-        return self.seconds <= 2.5 * SIGN_EVERY
+        return self.seconds <= 3 * SIGN_EVERY
 
 
 def signs_in(document: Document | None) -> tuple[Sign, ...]:
-    """Who watches, by the head's lease; the newest sign first."""
+    """Who watches, by the head's lease; the newest sign first, and of each user and machine only that: who
+    was killed and began anew has left the sign of before."""
     lease = (document.state or {}).get(FILE) if document is not None else None
     watches = lease.get("watches") if isinstance(lease, dict) else None
     if not isinstance(watches, dict) or document is None or document.machine is None:
         return ()
-    found = []
+    found: dict[str, Sign] = {}
     for holder, sign in watches.items():
         at = sign.get("at") if isinstance(sign, dict) else None
         if isinstance(at, int | float):
             info = sign.get("info")
-            who = info.get("who") if isinstance(info, dict) else None
-            found.append(Sign(str(who or holder), max(0.0, document.machine.time_s - at)))
-    return tuple(sorted(found, key=lambda each: each.seconds))
+            who = str((info.get("who") if isinstance(info, dict) else None) or holder)
+            own = Sign(who, max(0.0, document.machine.time_s - at))
+            found[who] = min(own, found.get(who, own), key=lambda each: each.seconds)
+    return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
 
 def tell_watching(spec: ClusterSpec, head: Host, holder: str, *, over: bool = False) -> None:

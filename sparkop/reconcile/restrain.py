@@ -89,8 +89,9 @@ def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
 
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
-    told = "; ".join(f"epoch {each.epoch}: {each.why}" for each in tried[-3:])
-    cause = Cause("restarts", f"{len(tried)} did not last ({told})", "a group that serves")
+    told = "; ".join(f"group {each.epoch}: {each.why}" for each in tried)
+    now = next(o.cause.told for o in plan.operations if o.action is Action.RECORD)
+    cause = Cause("restarts", f"{len(tried)} did not last, now {now} ({told})", "a group that serves")
     remedy = "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
     return _not_again(plan, cause, remedy)
 

@@ -4,6 +4,7 @@ new container is the cure."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -285,7 +286,10 @@ def test_status_says_that_watch_has_given_up_why_and_what_was_tried() -> None:
     watching.minutes(40)
     gone = status(cluster).watch.gave_up
     assert gone is not None
-    assert "4 did not last" in gone.why
+    assert "4 did not last, now rank/1 state: exited (1) -> running (group 2: " in gone.why
+    assert all(f"group {number}: " in gone.why for number in (2, 3, 4, 5)), (
+        "three of four were told, as epochs"
+    )
     assert gone.why.endswith("sparkop apply")
     assert [each.epoch for each in gone.tried] == [2, 3, 4, 5]
     assert "exited (1)" in gone.tried[0].why
@@ -309,3 +313,29 @@ def test_status_says_whether_a_watch_runs() -> None:
     watching.watch.leave()
     assert not status(cluster).watch.running
     assert signs_in(cluster.observe().observed.documents["spark-1"]) == ()
+
+
+def test_a_watch_that_was_killed_does_not_count_beside_the_next_one() -> None:
+    """Two and a half minutes later it still ran, and its user and machine were told twice."""
+    document = serving().observe().observed.documents["spark-1"]
+    assert document.state is not None
+    assert document.machine is not None
+    ages = {"ada@desk/1/a": 146.0, "ada@desk/2/b": 25.0, "bob@lap/3/c": 100.0}
+    watches = {
+        holder: {"info": {"who": holder.partition("/")[0]}, "at": document.machine.time_s - seconds}
+        for holder, seconds in ages.items()
+    }
+    state = {**document.state, "lease.json": {**document.state["lease.json"], "watches": watches}}
+    signs = signs_in(replace(document, state=state))
+    assert [(sign.who, round(sign.seconds), sign.alive) for sign in signs] == [
+        ("ada@desk", 25, True),
+        ("bob@lap", 100, False),
+    ]
+
+
+def test_a_watch_that_waits_for_a_start_gives_signs_of_life() -> None:
+    """It looked dead meanwhile: a large model starts for many minutes."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.watch.faults_now({})
+    assert status(cluster).watch.running

@@ -129,7 +129,7 @@ class Watch:
         return False
 
     def sign(self, reading: Reading) -> None:
-        """Leave a sign of life on the head once a minute: status tells that somebody watches."""
+        """Leave a sign of life on the head twice a minute: status tells that somebody watches."""
         now, head = self.clock.monotonic(), self.spec.head.name
         due = self._signed_at is None or now - self._signed_at >= SIGN_EVERY
         if due and not self.dry_run and head in reading.observed.documents:
@@ -260,8 +260,10 @@ class Watch:
         return since(now, then, self.clock.time(), reading.observed.unknown)
 
     def faults_now(self, then: Mapping[str, Fault]) -> dict[str, Fault]:
-        """Of one look that asks the API nothing: it may be loading. What only a watch finds is as before."""
+        """Of one look that asks the API nothing: it may be loading. What only a watch finds is as before.
+        A start is waited for longer than a sign of life lasts."""
         reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
+        self.sign(reading)
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
         return self.faults_of(reading, plan, then)
