@@ -21,6 +21,7 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
 KIND = "endpoint"
+NO_GOOD_TOKENS = "the API gave no good tokens"
 WAITABLE = (
     Serving.SILENT,
     Serving.LOADING,
@@ -100,7 +101,7 @@ class Endpoint:
         if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
             return Difference(blockers=(_refuses(desired, state),))
         if state.serving is Serving.BUSY:
-            return Difference(warnings=(f"{desired.head}: the API gave no good tokens: {state.detail}",))
+            return Difference(warnings=(f"{desired.head}: {NO_GOOD_TOKENS}: {state.detail}",))
         return Difference()
 
     def perform(self, operation: Operation, context: Context) -> None:

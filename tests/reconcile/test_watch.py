@@ -589,6 +589,21 @@ def test_one_bad_answer_is_told_as_what_it_was() -> None:
     assert watching.said[-1] == ("looked", {"nodes": 2, "of": 2, "converged": True})
 
 
+def test_a_warning_that_becomes_a_wedge_is_not_told_to_be_over() -> None:
+    """``note-over ... gave no good tokens`` stood beside ``verdict=wedged``."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    cluster.manner = "wedge"
+    while not watching.acts:
+        watching.ticks(1)
+    assert "note" in watching.names()
+    assert "note-over" not in watching.names()
+    cluster.manner = "serve"
+    watching.minutes(3)
+    assert "note-over" not in watching.names(), "its restart has told it"
+
+
 def test_nobody_says_that_all_is_well_before_a_token_came() -> None:
     """``verdict=unknown`` and ``converged=True`` stood one below the other."""
     asked: list[Callable[[], EndpointState]] = []

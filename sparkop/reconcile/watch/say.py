@@ -10,6 +10,7 @@ from sparkop.errors import NO_FAILURES
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.watch.story import Fault
+from sparkop.resources.endpoint import NO_GOOD_TOKENS
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.liveness import Life
 
@@ -48,7 +49,7 @@ class Teller:
         held = {f"held {_steady(text)}": text for text in plan.held}
         for name, text in held.items():
             self.state(name, "told", event="held", text=text)
-        self._forget({*warnings, *held})
+        self._forget({*warnings, *held}, bad=life.last_bad is not None)
         if plan.operations and aside:
             self.told.pop("rest", None)
         elif plan.operations:
@@ -66,16 +67,22 @@ class Teller:
         """What is wrong, and which of what was wrong is ``over``."""
         for what, fault in faults.items():
             self.state(
-                f"fault {what}", fault.text, event="fault", node=fault.node, what=what, text=fault.text
+                f"fault {what}",
+                _steady(fault.text),
+                event="fault",
+                node=fault.node,
+                what=what,
+                text=fault.text,
             )
         for what in over:
             if self.told.pop(f"fault {what}", None) is not None:
                 self.say("mended", what=what)
 
-    def _forget(self, texts: Container[str]) -> None:
+    def _forget(self, texts: Container[str], *, bad: bool) -> None:
+        """``bad``: the last tokens were not good either. What was a warning has become more than that."""
         for name in [n for n in self.told if n.startswith(("warning ", "held ")) and n not in texts]:
             text = self.told.pop(name)
-            if name.startswith("warning "):
+            if name.startswith("warning ") and not (bad and NO_GOOD_TOKENS in text):
                 self.say("note-over", text=text)
 
     def _faults(self) -> list[str]:
