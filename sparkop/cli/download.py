@@ -45,7 +45,7 @@ def command(
     Exit codes: 0 complete, 3 the hub or another node gave no bytes for too long, 4 a node could not be read,
     5 another sparkop writes, 6 failed or blocked.
     """
-    from sparkop.cli.interrupts import stop_on_interrupt
+    from sparkop.cli.interrupts import FINISHES, STOPS_WATCHING, stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.views.progress import logged_progress
 
@@ -55,7 +55,7 @@ def command(
     if update:
         _update(loaded.spec)
     with (
-        stop_on_interrupt() as stop,
+        stop_on_interrupt(FINISHES if cancel else STOPS_WATCHING) as stop,
         writable_nodes(loaded.spec) as hosts,
         logged_progress(loaded.spec.name) as emit,
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +20,18 @@ LEAVES_WITHIN = 3.0
 """Seconds that what is cleared up gets when the user leaves now."""
 
 
+FINISHES = (
+    "starting nothing new, waiting for what runs. Once more leaves now; what runs on the nodes goes on there."
+)
+STOPS_WATCHING = (
+    "stops watching. A transfer that runs goes on by itself on its node: sparkop download --follow finds it "
+    "again, sparkop download --cancel ends it."
+)
+
+
 @contextmanager
-def stop_on_interrupt() -> Iterator[threading.Event]:
-    """An event that the first SIGINT, SIGTERM or SIGHUP sets; the second one leaves at once.
+def stop_on_interrupt(told: str = FINISHES) -> Iterator[threading.Event]:
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets, saying ``told``; the second one leaves at once.
 
     When the block ends by itself although a signal came, or fails, the signal's exception is raised then, so
     that the exit code says that it was interrupted.
@@ -40,11 +50,8 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
         received.append(number)
         stop.set()
         with suppress(OSError, RuntimeError):  # the terminal may be gone, or in the middle of a line
-            click.echo(
-                "\nsparkop: starting nothing new, waiting for what runs. Once more leaves now; "
-                "what runs on the nodes goes on there.",
-                err=True,
-            )
+            after_the_echo = "\n" if sys.stderr.isatty() else ""  # ^C stands on a terminal's line
+            click.echo(f"{after_the_echo}sparkop: {told}", err=True)
 
     heard = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup

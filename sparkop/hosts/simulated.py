@@ -80,7 +80,7 @@ class SimulatedHost:
         self.reach()
         service = self.node.services.get(port)
         if service is None:
-            raise ConnectionRefusedError(f"nothing listens on port {port} of {self.name}")
+            raise ConnectionRefusedError(f"nothing listens there on {self.name}")
         status, lines = service(method, path, headers or {}, body)
         return SimulatedResponse(status, lines)
 

@@ -239,7 +239,7 @@ class SshHost(Machine):
             return ChannelSocket(transport.open_channel("direct-tcpip", place, ("", 0), timeout=timeout))
         except paramiko.ChannelException as error:
             if error.code != FORBIDDEN:
-                raise ConnectionRefusedError(f"nothing listens on port {port} of {self.name}") from error
+                raise ConnectionRefusedError(f"nothing listens there on {self.name}") from error
         except (paramiko.SSHException, EOFError) as error:
             raise ConnectionError(str(error)) from error
         except UnreachableError as error:

@@ -79,10 +79,10 @@ def converge(
     """
     agreed = frozenset(word for word, given in ((AGREED_TRIP, confirm_trip), (AGREED_ADOPT, adopt)) if given)
     clock, stop = clock or RealClock(), stop or threading.Event()
-    run = _Run(spec, hosts, emit, stop, agreed, clock, resources, approve)
+    run = _Run(spec, hosts, emit, stop, agreed, clock, resources, approve, command)
     reading, plan = run.look()
     if not plan.operations:
-        remains(plan)
+        remains(plan, command)
         return Converged(reading, 0)
     run.ask(plan)
     holder = holder or new_holder()
@@ -114,6 +114,7 @@ class _Run:
         clock: Clock,
         resources: Sequence[Resource],
         approve: Approve | None,
+        command: str,
     ) -> None:
         self.spec = spec
         self.hosts = hosts
@@ -123,6 +124,7 @@ class _Run:
         self.clock = clock
         self.resources = resources
         self.approve = approve
+        self.command = command
         self.believed: EndpointState | None = None
         self.done = 0
         self.came_back: set[str] = set()
@@ -182,7 +184,7 @@ class _Run:
         while True:
             reading, plan = self.look()
             if not plan.operations:
-                remains(plan)
+                remains(plan, self.command)
                 return Converged(reading, self.done)
             back = lease_nodes(reading, plan).keys() - held.fences.keys()
             if back - self.came_back:
@@ -240,7 +242,7 @@ class _Run:
                 )
 
 
-def remains(plan: Plan) -> None:
+def remains(plan: Plan, command: str = "apply") -> None:
     """Raise what a plan without operations still has against being converged."""
     if plan.blockers:
         first = plan.blockers[0]
@@ -255,7 +257,7 @@ def remains(plan: Plan) -> None:
             or None,
         )
     if plan.unknown:
-        raise _unread(plan.unknown)
+        raise _unread(plan.unknown, command)
 
 
 def _blocked(blocker: Blocker) -> str:
@@ -267,13 +269,13 @@ def _not_read(unknown: Unknown) -> str:
     return with_remedy(f"{unknown.node} unknown: {unknown.reason}", unknown.remedy)
 
 
-def _unread(unknown: Sequence[Unknown]) -> UnreachableError:
+def _unread(unknown: Sequence[Unknown], command: str) -> UnreachableError:
     """One node is named before the words, several after them."""
     nodes = list(dict.fromkeys(each.node for each in unknown))
     alone = len(nodes) == 1
     what = list(dict.fromkeys(each.resource for each in unknown if each.resource)) if alone else nodes
     told = f"could not be read: {', '.join(what)}" if what else "could not be read"
-    again = "sparkop apply again when it answers"
+    again = f"sparkop {command} again when it answers"
     return UnreachableError(
         f"{told}; nothing that depends on it was touched",
         node=nodes[0] if alone else None,

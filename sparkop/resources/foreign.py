@@ -112,13 +112,21 @@ def _neighbours(desired: Desired, observed: Observed) -> tuple[str, ...]:
     told = []
     names = set(_names(desired.spec))
     for node in desired.nodes:
-        docker = observed.documents[node].docker
-        for container in docker.containers if docker else ():
-            other = container.labels.get(CLUSTER)
-            rank = container.labels.get(ROLE) == ROLE_RANK and container.running
-            if rank and other not in (None, desired.spec.name) and container.name not in names:
+        for container in _ranks_of_others(desired.spec, observed.documents[node]):
+            if container.name not in names:
+                other = container.labels[CLUSTER]
                 told.append(f"{node}: {container.name} of cluster {other} runs here too, and takes memory")
     return tuple(told)
+
+
+def _ranks_of_others(spec: ClusterSpec, document: Document) -> list[Container]:
+    """Those that run."""
+    found = document.docker.containers if document.docker else ()
+    return [
+        c
+        for c in found
+        if c.running and c.labels.get(ROLE) == ROLE_RANK and c.labels.get(CLUSTER) not in (None, spec.name)
+    ]
 
 
 def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker | Unknown]:
@@ -136,12 +144,16 @@ def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[
             continue
         who = f"{port.process} (pid {port.pid})" if port.process else f"a process of uid {port.uid}"
         field = "api.port" if number == spec.api.port else "engine.rendezvousPort"
+        end = "end it"
+        if others := _ranks_of_others(spec, document):
+            theirs = " or ".join(f"{c.name} of cluster {c.labels[CLUSTER]}" for c in others)
+            end = f"if it is {theirs}, sparkop stop with that cluster's spec ends it; else end it"
         found.append(
             Blocker(
                 node.name,
                 f"{KIND}/port-{number}",
                 Cause(f"port {number}", f"held by {who}", "free"),
-                f"sudo ss -ltnp 'sport = :{number}'  # shows that program: end it, or change {field}",
+                f"sudo ss -ltnp 'sport = :{number}'  # shows that program: {end}, or change {field}",
             )
         )
     return found

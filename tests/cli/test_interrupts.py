@@ -6,13 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from sparkop.cli.interrupts import stop_on_interrupt
+from sparkop.cli import interrupts, run
+from sparkop.cli.interrupts import FINISHES, STOPS_WATCHING, stop_on_interrupt
 from sparkop.cli.root import Terminated
 from sparkop.errors import SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.views import confirm
+from tests.spec.samples import MINIMAL, write
 
 
 def _signalled(number: signal.Signals, failure: SparkopError) -> None:
@@ -38,6 +43,32 @@ def test_a_wait_that_was_ended_is_no_failure_to_tell(capsys: pytest.CaptureFixtu
     with pytest.raises(KeyboardInterrupt):
         _signalled(signal.SIGINT, WaitInterruptedError("stopped waiting"))
     assert "stopped waiting" not in capsys.readouterr().err
+
+
+def test_the_first_signal_says_what_the_command_does_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """download said that it waits, and left at once. No blank line where no ^C stands before."""
+    with pytest.raises(KeyboardInterrupt), stop_on_interrupt(STOPS_WATCHING):
+        signal.raise_signal(signal.SIGINT)
+    told = capsys.readouterr().err
+    assert told == f"sparkop: {STOPS_WATCHING}\n"
+    assert "sparkop download --cancel ends it" in told
+
+
+def test_download_says_that_it_only_stops_watching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """--cancel alone waits for what it does."""
+    asked: list[str] = []
+
+    @contextmanager
+    def ask(told: str) -> Iterator[None]:
+        asked.append(told)
+        raise UnreachableError("nobody is asked in this test")
+        yield
+
+    monkeypatch.setattr(interrupts, "stop_on_interrupt", ask)
+    spec = str(write(tmp_path, MINIMAL, "spec.yaml"))
+    for options in ([], ["--follow"], ["--cancel"]):
+        run(["download", *options, spec])
+    assert asked == [STOPS_WATCHING, STOPS_WATCHING, FINISHES]
 
 
 def test_without_a_signal_a_failure_stays_itself() -> None:

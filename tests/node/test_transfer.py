@@ -26,6 +26,7 @@ from cryptography.x509.oid import NameOID
 from sparkop.node.transfer import fetch, http
 from sparkop.node.transfer import status as statuses
 from sparkop.node.transfer.files import TransferError, parse_job
+from sparkop.node.transfer.http import RetryError
 from sparkop.node.transfer.sources import Crew
 from sparkop.resources.transfer_program import failure
 from tests.node.hub_standin import Faults, Hub, running
@@ -180,6 +181,26 @@ def test_a_stall_shows_in_the_progress_and_a_word_to_stop_is_heard_in_it(node: N
     thread.join(http.TIMEOUT / 2)
     assert not thread.is_alive()
     assert node.status()["phase"] == "cancelled"
+
+
+def test_who_waits_for_its_source_to_fetch_more_tells_no_rate_and_no_stall_of_its_own(node: Node) -> None:
+    """A copy whose source downloaded slowly said "no byte for 16 s" and "19 h left": nothing was wrong."""
+    job = parse_job({**node.job([{"path": "a", "size": 1 << 30, "sha256": "0" * 64}], None, patience=900.0)})
+    status = statuses.Status(str(node.state), job)
+    fetching = fetch.Fetch(job, status, threading.Event(), mock.Mock(), mock.Mock())
+    status.phase("fetching")
+    status.document()
+    with mock.patch("time.monotonic", return_value=time.monotonic() + 8):
+        status.received(1 << 20)
+        assert status.document()["rate"] > 0
+        fetching._check_patience(RetryError("it is still to come", alive=True))
+        assert (status.document()["rate"], status.document()["remaining"]) == (0.0, None)
+    with mock.patch("time.monotonic", return_value=time.monotonic() + 30):
+        found = status.document()
+        assert (found["silent"], found["waits"]) == (0, True)
+        fetching._check_patience(RetryError("it answered 500"))
+        found = status.document()
+        assert (found["silent"] > 15, found["waits"]) == (True, False), "now it is a fault"
 
 
 def test_what_was_hashed_in_memory_is_not_written_over(node: Node, hub: Hub) -> None:

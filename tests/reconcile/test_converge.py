@@ -199,6 +199,10 @@ def test_an_unknown_node_is_exit_4_after_everything_else_was_done() -> None:
     assert caught.value.node == "spark-2"
     assert "test-memguard" in cluster.node("spark-1").containers
     assert cluster.started == []
+    assert "sparkop apply again when it answers" in str(caught.value.remedy)
+    with pytest.raises(UnreachableError) as caught:
+        cluster.apply(command="download")
+    assert "sparkop download again when it answers" in str(caught.value.remedy)
 
 
 def test_a_survivor_is_not_killed_while_its_peer_is_unknown() -> None:

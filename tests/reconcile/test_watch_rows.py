@@ -95,6 +95,17 @@ def test_a_foreign_process_on_the_port_is_named_and_never_killed() -> None:
     assert cluster.started == GROUP
 
 
+def test_a_port_that_another_clusters_rank_may_hold_names_that_cluster() -> None:
+    """The advice was "end it" for the model of another cluster, whose pid can't be tied to its container."""
+    cluster = Cluster.make()
+    node = cluster.node("spark-1")
+    node.listeners[8000] = {"pid": 335, "process": "python3"}
+    labels = {"sparkop.cluster": "other", "sparkop.role": "rank"}
+    CHANGES["containers"](node, {"other-r0": {"labels": labels}})
+    (blocker,) = [b for b in cluster.plan().blockers if b.resource == "foreign/port-8000"]
+    assert "if it is other-r0 of cluster other, sparkop stop with that cluster's spec" in blocker.remedy
+
+
 def test_an_empty_list_of_containers_is_not_believed_at_once() -> None:
     """One empty `docker ps`: what is acted on is read again under the lease."""
 

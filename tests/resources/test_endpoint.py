@@ -96,7 +96,11 @@ def test_status_says_that_ranks_load_and_how_long_is_normal(capsys: pytest.Captu
     assert "no start was measured here yet: " + LARGE in text
     cluster.node("spark-1").services.pop(8000)
     assert shown(cluster, capsys).startswith("test loading (nothing answers on port 8000")
-    assert LARGE in shown(cluster, capsys)
+    text = shown(cluster, capsys)
+    assert LARGE in text
+    assert "≠ endpoint: loading -> tokens" in text
+    assert "silent" not in text
+    assert text.count("8000: nothing listens there on spark-1") == 1, "it was said twice in one line"
 
 
 def test_status_tells_the_last_start_as_the_measure_and_no_loading_of_what_served_or_is_late(

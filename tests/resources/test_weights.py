@@ -116,6 +116,7 @@ def test_a_stall_of_ten_seconds_is_on_the_progress_line() -> None:
     assert (
         progress_text({**status, "silent": 12}, "spark-1") == "no byte for 12 s, 3 of 9 files from spark-1: a"
     )
+    assert progress_text({**status, "waits": True}) == "waits for its source to fetch more, 3 of 9 files: a"
     assert progress_text({**status, "silent": 9}) == progress_text(status) == "3 of 9 files: a"
 
 

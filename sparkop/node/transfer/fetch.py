@@ -271,6 +271,7 @@ class Fetch:
 
     def _check_patience(self, again: RetryError) -> None:
         """Raise TransferError when there is no hope any more."""
+        self._status.waits(again.alive)
         if isinstance(again, SourceEndedError):
             self._ended_at = self._ended_at or time.monotonic()
             grace = PENDING_GRACE if again.pending else SOURCE_GRACE

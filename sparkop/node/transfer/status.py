@@ -61,6 +61,8 @@ class Status:
         self._active: Dict[str, Tuple[int, int]] = {}
         self._received = self._discarded = self._hashed = 0
         self._received_at = time.monotonic()
+        self._waited_at: Optional[float] = None
+        """When the source last said that it has to fetch what was asked for itself."""
         self.bad: Dict[str, str] = {}
         self.problems: List[str] = []
         self.notes: List[str] = []
@@ -101,6 +103,11 @@ class Status:
             self._received_at = time.monotonic()
             if discarded:
                 self._discarded += count
+
+    def waits(self, waits: bool) -> None:
+        """Whether the source still fetches what was asked for: how fast that comes is told there."""
+        with self._lock:
+            self._waited_at = time.monotonic() if waits else None
 
     def hashed(self, count: int) -> None:
         """Bytes on disk were read for a check."""
@@ -155,7 +162,9 @@ class Status:
             done = sum(self._done.values()) + staged
             rate = self._rate(self._hashed if checking else self._received)
             left = max(0, self._bytes_total - done)
-            silent = int(time.monotonic() - self._received_at) if fetching and left else 0
+            waits = fetching and left > 0 and self._is_waiting()
+            rate = 0.0 if waits else rate
+            silent = int(time.monotonic() - self._received_at) if fetching and left and not waits else 0
             self._document["sequence"] += 1
             shown = sorted(self._active.items())[:ACTIVE]
             return dict(
@@ -166,12 +175,18 @@ class Status:
                        "received": self._received, "discarded": self._discarded, "hashed": self._hashed},
                 rate=rate,
                 silent=silent,
+                waits=waits,
                 remaining=left / rate if rate and not checking else None,
                 active={path: {"size": size, "done": part} for path, (size, part) in shown},
                 bad=dict(self.bad),
                 problems=list(self.problems),
                 notes=list(self.notes),
             )  # fmt: skip
+
+    def _is_waiting(self) -> bool:
+        """Also for as long as the rate is taken of seconds in which it did."""
+        waited = self._waited_at
+        return waited is not None and (waited >= self._received_at or time.monotonic() - waited <= WINDOW)
 
     def _rate(self, count: int) -> float:
         now = time.monotonic()

@@ -130,6 +130,7 @@ def progress_text(status: Status, source: str = "") -> str:
     origin = f" from {source}" if source else ""
     silent = int(status.get("silent") or 0)
     quiet = f"no byte for {silent} s, " if silent >= QUIET else ""
+    quiet = "waits for its source to fetch more, " if status.get("waits") else quiet
     if status.get("kind") == "image":
         return quiet + IMAGE_WORDS.get(str(status.get("phase")), "image") + origin
     files = status.get("files") or {}
