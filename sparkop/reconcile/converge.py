@@ -266,7 +266,7 @@ def _blocked(blocker: Blocker) -> str:
 
 
 def _not_read(unknown: Unknown) -> str:
-    return with_remedy(f"{unknown.node} unknown: {unknown.reason}", unknown.remedy)
+    return f"{unknown.node} unknown: {unknown.told}"
 
 
 def _unread(unknown: Sequence[Unknown], command: str) -> UnreachableError:
