@@ -22,7 +22,7 @@ from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import KIND as ENDPOINT
 from sparkop.resources.endpoint import loading
-from sparkop.resources.group import age, examine, found_ranks, state_text
+from sparkop.resources.group import age, down, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
@@ -251,7 +251,7 @@ def _node(name: str, reading: Reading, plan: Plan, kinds: list[str], absent: str
     document = reading.observed.documents.get(name)
     if document is None:
         return NodeStatus(name, "unknown", reading.observed.unknown[name].told)
-    found = tuple(_resource(kind, name, plan) for kind in kinds)
+    found = tuple(_or_down(_resource(kind, name, plan), reading, document) for kind in kinds)
     guard = _guard(name, document, reading, absent)
     total = document.memory.total if document.memory else None
     available = document.memory.available if document.memory else None
@@ -287,6 +287,13 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
             told = f"{cause.observed} -> {cause.desired}" if again else cause.told
             return ResourceStatus(kind, "differs", told)
     return ResourceStatus(kind, "ok")
+
+
+def _or_down(status: ResourceStatus, reading: Reading, document: Document) -> ResourceStatus:
+    """A rank that is down while something else is in the way of its start is in no plan."""
+    ranks = down(reading.desired, document) if status.resource == "rank" and status.state == "ok" else {}
+    told = ", ".join(f"{rank} state: {state} -> running" for rank, state in ranks.items())
+    return replace(status, state="differs", detail=told) if told else status
 
 
 def _guard(name: str, document: Document, reading: Reading, absent: str) -> GuardStatus | None:

@@ -95,6 +95,12 @@ def found_ranks(desired: Desired, observed: Observed) -> tuple[Found, ...]:
     )
 
 
+def down(desired: Desired, document: Document) -> dict[str, str]:
+    """Containers of ranks on a node that don't run: how plans call the rank -> their state."""
+    found = ours(document, desired.spec.name, ROLE_RANK)
+    return {f"rank/{stamp.rank}": state_text(each) for each, stamp in found if not each.running}
+
+
 def examine(desired: Desired, observed: Observed, history: History) -> Group:
     """Compare every rank; the group's own faults (epochs, endpoint) only when all ranks are right."""
     found = found_ranks(desired, observed)

@@ -10,6 +10,7 @@ import pytest
 
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.events import happened
+from sparkop.reconcile.status import status_of
 from sparkop.reconcile.watch.eye import Rhythm
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.watching import Watching, entries, serving
@@ -202,3 +203,27 @@ def test_a_reboot_that_ends_the_wait_for_a_start_is_told_once_and_is_no_failure(
     story = [each for each in happened(cluster.observe(canary=False)) if "booted" in each.text]
     assert [each.event for each in story] == ["booted"]
     assert story[0].at <= began
+
+
+def test_a_rank_that_is_down_beside_a_cable_is_told() -> None:
+    """It was in no line and no entry, and status said that its node is ok."""
+    cluster = serving()
+    watching = Watching(cluster)
+    watching.ticks(2)
+    unplugged(cluster)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    watching.ticks(3)
+    told = [
+        fields["text"] for event, fields in watching.said if event == "fault" and "rank/1" in fields["text"]
+    ]
+    assert told == ["rank/1 is down: exited (137); it waits for the fault"]
+    assert ("fault", "spark-2, rank/1") in remembered(cluster)
+    rows = status_of(cluster.observe(), cluster.plan()).nodes[1].resources
+    [rank] = [each for each in rows if each.resource == "rank"]
+    assert (rank.state, rank.detail) == ("differs", "rank/1 state: exited (137) -> running")
+    assert not watching.acts[1:], "what is in the way holds the restart back"
+    plugged_in(cluster)
+    watching.ticks(5)
+    assert ("mended", "spark-2, rank/1") in remembered(cluster)
+    assert cluster.plan().converged

@@ -32,7 +32,16 @@ from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch.beside import Beside
 from sparkop.reconcile.watch.eye import Begin, Eye, Rhythm
 from sparkop.reconcile.watch.say import Say, Teller, why_of
-from sparkop.reconcile.watch.story import Fault, boots_due, boots_in, entries_due, faults_of, life_due, since
+from sparkop.reconcile.watch.story import (
+    Fault,
+    boots_due,
+    boots_in,
+    entries_due,
+    faults_of,
+    life_due,
+    ranks_down,
+    since,
+)
 from sparkop.reconcile.watch.triggers import Triggers
 from sparkop.records import dataclass
 from sparkop.resources.acts import record, write_file
@@ -257,6 +266,8 @@ class Watch:
     def faults_of(self, reading: Reading, plan: Plan, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """What is wrong. ``then``: at the look before."""
         now = faults_of(plan) | self.eye.findings
+        if not reading.history.intent.stopped:
+            now |= ranks_down(plan, reading.desired, reading.observed, then)
         return since(now, then, self.clock.time(), reading.observed.unknown)
 
     def faults_now(self, then: Mapping[str, Fault]) -> dict[str, Fault]:

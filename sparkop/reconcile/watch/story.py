@@ -10,14 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from sparkop.reconcile.history import BOOTED, FAULT, MENDED, SERVED
-from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.failure import REBOOTED
+from sparkop.resources.group import down
 from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.memguard import heartbeat
 from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import kind_of
+from sparkop.resources.trip import KIND as TRIP
 from sparkop.resources.trip import advice_for
 
 RESET_AFTER = 600.0
@@ -64,6 +67,19 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
         found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}", unknown.remedy or ""))
     return found
+
+
+def ranks_down(plan: Plan, desired: Desired, observed: Observed, before: Container[str]) -> dict[str, Fault]:
+    """Ranks that are down while a fault is in the way of their start, until they run again. What was found
+    ``before`` is not over while its restart is only planned."""
+    faults = [each.resource for each in plan.blockers] + [each.resource or "node" for each in plan.unknown]
+    waits = any(kind_of(resource) not in (*GROUP, TRIP) for resource in faults)
+    return {
+        f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; it waits for the fault")
+        for node, document in observed.documents.items()
+        for rank, state in down(desired, document).items()
+        if waits or f"{rank}@{node}" in before
+    }
 
 
 def low_memory(desired: Desired, observed: Observed, before: Container[str] = ()) -> dict[str, Fault]:
