@@ -190,6 +190,26 @@ def _remedy(message: str) -> str | None:
     return told.replace(" PATH", f" {quote(path)}") if told and path.startswith("/") else told
 
 
+def _lease_error(message: str, node: str) -> LeaseHeldError:
+    if message.endswith(_FREE):
+        return LeaseHeldError(
+            "This command does not have the lease any more.",
+            node=node,
+            cause=f"{message}: somebody ran sparkop lease break",
+            remedy="sparkop diff shows what is left to do",
+        )
+    return LeaseHeldError(
+        "Another sparkop writes to this cluster.",
+        node=node,
+        cause=message,
+        remedy="Wait until it has ended; `sparkop lease show` says who it is.",
+    )
+
+
+_FREE = ("was given back", "nobody holds the lease")
+"""How node/lease.py ends when a writer's lease is gone, and no other has it."""
+
+
 def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
     """Raise what an act's answer says went wrong; nothing when it went well."""
     failure = answer.get("error")
@@ -197,12 +217,7 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
         return
     kind, message = failure.get("kind"), str(failure.get("message"))
     if kind == "lease":
-        raise LeaseHeldError(
-            "This command does not have the lease any more.",
-            node=node,
-            cause=f"{message}; another sparkop has taken it, or somebody ran sparkop lease break",
-            remedy="sparkop lease show tells who writes; sparkop diff what is left to do",
-        )
+        raise _lease_error(message, node)
     found = obstacle(message) if kind == "os" else None
     if found is not None:
         raise BlockedError(

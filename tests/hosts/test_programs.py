@@ -25,7 +25,7 @@ from sparkop.hosts.programs import (
     raise_act_error,
     relay_program,
 )
-from sparkop.node import wire
+from sparkop.node import lease, wire
 
 NONCE = "0123456789abcdef"
 NODE = Path(sparkop.node.__file__).parent
@@ -94,6 +94,26 @@ def test_errors_of_acts(kind: str, error: type[SparkopError]) -> None:
         raise_act_error({"error": {"kind": kind, "message": "m"}}, node="n")
     assert type(caught.value) is error
     assert caught.value.node == "n"
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"holder": "ada", "epoch": 3}, "Another sparkop writes"),
+        ({"holder": "me", "epoch": 3, "released": True}, "does not have the lease any more"),
+        (None, "does not have the lease any more"),
+    ],
+)
+def test_a_lease_that_was_broken_is_not_told_as_another_writer(
+    state: dict[str, object] | None, told: str
+) -> None:
+    """To wait for the end of the writer would be to wait for nobody. The words are the node's own."""
+    with pytest.raises(lease.LeaseError) as refused:
+        lease.check(
+            {**state, "cluster": "c"} if state else None, {"cluster": "c", "holder": "me", "token": 3}
+        )
+    with pytest.raises(LeaseHeldError, match=told):
+        raise_act_error({"error": {"kind": "lease", "message": str(refused.value)}}, node="n")
 
 
 def test_what_the_system_refuses_has_a_way_on() -> None:
