@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from sparkop.inside import INSIDE_VARIABLE
 from sparkop.lab.enter import CLONE_NEWNET, CLONE_NEWNS, command_inside, environment, join
 from sparkop.lab.lab import Lab, LabConfig, down, up
-from sparkop.lab.layout import INSIDE_VARIABLE, LAB_VARIABLE, LabPaths
+from sparkop.lab.layout import LAB_VARIABLE, LabPaths
 from sparkop.lab.processes import start_time
 
 CLONE_FS = 0x00000200

@@ -180,7 +180,8 @@ def _profile(
 def _in_lab(cluster: ClusterSpec) -> bool:
     """Whether the API is in a lab, where only programs of `sparkop lab run` reach it."""
     from sparkop.errors import UnreachableError
-    from sparkop.lab.enter import inside, lab_of
+    from sparkop.inside import inside
+    from sparkop.lab.enter import lab_of
 
     try:
         hosts = {node.remote.host for node in cluster.nodes if node.remote}

@@ -167,7 +167,8 @@ def reach_spec(
     lab = _lab_of(loaded.spec)
     if lab is None:
         return loaded, choice
-    from sparkop.lab.enter import inside, join
+    from sparkop.inside import inside
+    from sparkop.lab.enter import join
     from sparkop.lab.overlay import image_reference, model_overlay, overlay_path
 
     if inside() != lab:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import socket
 import subprocess
@@ -20,10 +19,9 @@ from sparkop.hosts.known_hosts import add_key, fingerprint, known_keys
 from sparkop.hosts.ssh_auth import Authentication, NotAuthenticatedError
 from sparkop.hosts.ssh_options import SshOptions, Target, jump_target, lookup_name
 from sparkop.hosts.way import Way, find_way, network_error, place_of
+from sparkop.inside import inside
 
 CHANNEL_TIMEOUT = 10.0
-LAB = "SPARKOP_LAB_INSIDE"
-"""Set in a process that has gone inside a lab: the user's shell has other nodes and another known_hosts."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are no output of ours
 
@@ -213,8 +211,8 @@ def _denied(error: NotAuthenticatedError, target: Target, options: SshOptions) -
 
 
 def _typed(step: str) -> str:
-    """A command as the user types it."""
-    return f"sparkop lab run -- sh -c {shlex.quote(step)}" if os.environ.get(LAB) else step
+    """A command as the user types it, outside the lab if this program is inside one."""
+    return f"sparkop lab run -- sh -c {shlex.quote(step)}" if inside() else step
 
 
 def _host_key_error(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from sparkop.errors import UnreachableError
+from sparkop.inside import INSIDE_VARIABLE, inside
 from sparkop.lab.layout import (
-    INSIDE_VARIABLE,
     MAX_HOSTS,
     LabError,
     LabNameError,
@@ -38,11 +38,6 @@ while [ "$1" != -- ]; do mount --bind "$shift_to" "$1"; shift; done
 shift
 exec "$@"
 """
-
-
-def inside() -> str | None:
-    """The lab whose network namespace this process is in."""
-    return os.environ.get(INSIDE_VARIABLE, "").partition(":")[0] or None
 
 
 def lab_of(names: Collection[str], addresses: Collection[str]) -> str | None:

@@ -21,12 +21,12 @@ from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 
+from sparkop.inside import INSIDE_VARIABLE, mark
 from sparkop.lab import cgroups, hub, network, overlay, packages, registry, seed
 from sparkop.lab.cgroups import SERVICES, Cgroups
 from sparkop.lab.host import GONE_SECONDS, Host, listening
 from sparkop.lab.layout import (
     HUB_PORT,
-    INSIDE_VARIABLE,
     MAX_HOSTS,
     REGISTRY_PORT,
     LabError,
@@ -37,7 +37,6 @@ from sparkop.lab.layout import (
     not_up,
 )
 from sparkop.lab.lock import locked
-from sparkop.lab.present import mark
 from sparkop.lab.processes import (
     in_network,
     kill,

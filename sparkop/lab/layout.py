@@ -15,8 +15,6 @@ from sparkop.records import dataclass
 
 LAB_VARIABLE = "SPARKOP_LAB"
 STATE_VARIABLE = "SPARKOP_LAB_STATE"
-INSIDE_VARIABLE = "SPARKOP_LAB_INSIDE"
-"""Set in every process that runs inside a lab's network namespace, to ``NAME:TOKEN``."""
 
 DEFAULT_STATE_ROOT = Path("/var/lib/sparkop-lab")
 MAX_HOSTS = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from sparkop.inside import mark
 from sparkop.lab.layout import LabError, LabPaths, not_up
 from sparkop.lab.processes import recall
 from sparkop.records import dataclass
@@ -37,7 +38,3 @@ def present(name: str | None = None) -> Present:
     if pid is None or not token:
         raise not_up(paths.name)
     return Present(paths, pid, token)
-
-
-def mark(name: str, token: str) -> str:
-    return f"{name}:{token}"

@@ -29,7 +29,8 @@ from typing import Any
 from sparkop.cli.options import reach_spec
 from sparkop.engines.paths import key_path
 from sparkop.hosts.base import ReadableHost
-from sparkop.lab.enter import enter, inside
+from sparkop.inside import inside
+from sparkop.lab.enter import enter
 from sparkop.lab.layout import lab_name
 from sparkop.reconcile.nodes import readable_nodes
 from sparkop.serving.api import Answer, Api, Limits

@@ -21,7 +21,7 @@ import pytest
 from sparkop.errors import HostKeyError, UnreachableError
 from sparkop.hosts.connect import Target, close_all, connect_all
 from sparkop.hosts.ssh import SshHost
-from sparkop.lab.layout import INSIDE_VARIABLE
+from sparkop.inside import INSIDE_VARIABLE
 from tests.hosts.services import Api, running_api
 from tests.hosts.sshd import Sshd, free_port, make_key
 

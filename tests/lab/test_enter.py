@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparkop.errors import UnreachableError
+from sparkop.inside import INSIDE_VARIABLE, inside
 from sparkop.lab import layout
-from sparkop.lab.enter import inside, lab_of
+from sparkop.lab.enter import lab_of
 from sparkop.lab.overlay import image_reference, model_overlay, overlay_path, write
 
 
@@ -16,7 +17,7 @@ from sparkop.lab.overlay import image_reference, model_overlay, overlay_path, wr
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(layout.STATE_VARIABLE, str(tmp_path))
     monkeypatch.delenv(layout.LAB_VARIABLE, raising=False)
-    monkeypatch.delenv(layout.INSIDE_VARIABLE, raising=False)
+    monkeypatch.delenv(INSIDE_VARIABLE, raising=False)
 
 
 def _pretend_up(tmp_path: Path, name: str) -> None:
@@ -50,7 +51,7 @@ def test_lab_nodes_without_a_lab_are_told() -> None:
 def test_inside_wins_over_the_environments_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a command run inside lab A would try to enter lab B."""
     _pretend_up(tmp_path, "a")
-    monkeypatch.setenv(layout.INSIDE_VARIABLE, "a:0123")
+    monkeypatch.setenv(INSIDE_VARIABLE, "a:0123")
     monkeypatch.setenv(layout.LAB_VARIABLE, "b")
     assert inside() == "a"
     assert lab_of({"x"}, {"spark-1.lab"}) == "a"

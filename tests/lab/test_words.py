@@ -12,6 +12,7 @@ import pytest
 from sparkop import cli
 from sparkop.cli.lab import lab
 from sparkop.errors import UnreachableError
+from sparkop.inside import INSIDE_VARIABLE
 from sparkop.lab import layout
 from sparkop.lab.enter import join
 from sparkop.lab.lab import Lab, parse_size
@@ -24,7 +25,7 @@ NEED_A_LAB = sorted(set(lab.commands) - {"up", "down"})
 def _no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(layout.STATE_VARIABLE, str(tmp_path))
     monkeypatch.delenv(layout.LAB_VARIABLE, raising=False)
-    monkeypatch.delenv(layout.INSIDE_VARIABLE, raising=False)
+    monkeypatch.delenv(INSIDE_VARIABLE, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
