@@ -38,7 +38,7 @@ class Breach:
     observed: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """One rule. ``reason`` and ``remedy`` are shown to the user."""
 

@@ -222,7 +222,7 @@ def between_nodes(look: Look) -> bool:
     return look.clustered
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """One check. To add one: an entry in its module's CHECKS, and cases under tests/data/checks."""
 
