@@ -9,7 +9,12 @@ TYPE_CHECKING = False  # as typing has it: to import that takes longer than all 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-INTERRUPTED = "\nsparkop: interrupted; run the same command again to carry on."
+INTERRUPTED = "sparkop: interrupted; run the same command again to carry on."
+
+
+def after_the_echo() -> str:
+    """What ends a terminal's line on which ^C stands."""
+    return "\n" if sys.stderr.isatty() else ""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -20,7 +25,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         begin(argv)
     except KeyboardInterrupt:
         if sys.stderr is not None:  # closed, under some that start programs
-            sys.stderr.write(f"{INTERRUPTED}\n")
+            sys.stderr.write(f"{after_the_echo()}{INTERRUPTED}\n")
         sys.exit(130)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from types import FrameType
 
 import click
 
+from sparkop.cli import after_the_echo
 from sparkop.cli.root import Terminated, strike
 from sparkop.errors import ExitCode, SparkopError, WaitInterruptedError
 from sparkop.views.errors import show_error
@@ -50,8 +50,7 @@ def stop_on_interrupt(told: str = FINISHES) -> Iterator[threading.Event]:
         received.append(number)
         stop.set()
         with suppress(OSError, RuntimeError):  # the terminal may be gone, or in the middle of a line
-            after_the_echo = "\n" if sys.stderr.isatty() else ""  # ^C stands on a terminal's line
-            click.echo(f"{after_the_echo}sparkop: {told}", err=True)
+            click.echo(f"{after_the_echo()}sparkop: {told}", err=True)
 
     heard = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup

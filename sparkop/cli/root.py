@@ -11,11 +11,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from sparkop.cli import INTERRUPTED
+from sparkop.cli import INTERRUPTED, after_the_echo
 from sparkop.errors import ExitCode, SparkopError
 from sparkop.plain import plain
 from sparkop.views.channels import mend
@@ -81,6 +81,12 @@ class LazyGroup(click.Group):
             ctx.fail(f"there is no command {args[0]!r}" + (f"; {near}" if near else ""))
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -108,6 +114,10 @@ def cli() -> None:
 
 class Terminated(BaseException):
     """SIGTERM, or SIGHUP of a lost terminal, arrived; unwinds as KeyboardInterrupt: leases are given back."""
+
+
+class Interrupted(BaseException):
+    """Ctrl-C on its way through click, which makes an Abort and an empty line of a KeyboardInterrupt."""
 
 
 _struck: list[type[BaseException]] = []
@@ -147,7 +157,7 @@ def run(argv: list[str]) -> int:
         result = cli.main(args=argv, prog_name="sparkop", standalone_mode=False, obj=asked)
         sys.stdout.flush()  # a full disk is told here, and not by the interpreter at its end
     except click.exceptions.Abort:
-        return _interrupted()
+        return _interrupted()  # of a question
     except click.ClickException as error:
         error.show()
         return ExitCode.USAGE
@@ -160,7 +170,7 @@ def run(argv: list[str]) -> int:
         if asked is not None and asked.json:
             print_error(error)
         return error.exit_code
-    except (Exception, KeyboardInterrupt, Terminated) as error:
+    except (Exception, KeyboardInterrupt, Interrupted, Terminated) as error:
         return _unforeseen(error)
     return result if isinstance(result, int) else ExitCode.OK
 
@@ -173,7 +183,7 @@ def _unforeseen(error: BaseException) -> int:
     """
     behind = {*_struck, *(type(each) for each in _chain(error))}
     if KeyboardInterrupt in behind:
-        return _interrupted()
+        return _interrupted(echoed=bool(_struck))
     if Terminated in behind:
         click.echo("sparkop: terminated; run the same command again to carry on.", err=True)
         return ExitCode.TERMINATED
@@ -203,6 +213,7 @@ def _unexpected(error: BaseException) -> int:
     return ExitCode.UNEXPECTED
 
 
-def _interrupted() -> int:
-    click.echo(INTERRUPTED, err=True)
+def _interrupted(*, echoed: bool = True) -> int:
+    """``echoed``: a ^C may stand on the line; else what was said when it came has ended it."""
+    click.echo(f"{after_the_echo() if echoed else ''}{INTERRUPTED}", err=True)
     return ExitCode.INTERRUPTED

@@ -32,7 +32,6 @@ from sparkop.lab.layout import (
     LabError,
     LabNameError,
     LabPaths,
-    host_index,
     host_names,
     not_up,
 )
@@ -128,13 +127,11 @@ class Lab:
 
     def host(self, name: str) -> Host:
         """The host called ``name`` (or NAME.lab). Raises LabNameError when the lab has none of that name."""
-        index = host_index(name)
-        if index > self.config.hosts:
+        plain, names = name.removesuffix(".lab"), host_names(self.config.hosts)
+        if plain not in names:
             raise LabNameError(
-                f"lab {self.name!r} has no {name}",
-                remedy=f"it has {', '.join(host_names(self.config.hosts))}",
+                f"lab {self.name!r} has no host {name!r}", remedy=f"name one of {', '.join(names)}"
             )
-        plain = host_names(index)[-1]
         return Host(
             plain, self.paths.host(plain), self.paths.pids / plain, self.groups, self.config.memory_bytes
         )

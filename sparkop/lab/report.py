@@ -66,7 +66,7 @@ def tails(folder: Path, service: str | None, lines: int) -> str:
     """The last lines of each log in a folder, or of one service. Raises LabNameError when there is none."""
     logs = {file.stem: file for file in sorted(folder.glob("*.log"))}
     if service and service not in logs:
-        raise LabNameError(f"no log {service!r} in {folder}", remedy=f"logs there are: {', '.join(logs)}")
+        raise LabNameError(f"no log {service!r} in {folder}", remedy=f"name one of {', '.join(logs)}")
     text = []
     for name in [service] if service else logs:
         if not service:

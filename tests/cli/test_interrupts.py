@@ -6,16 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
-from sparkop.cli import interrupts, run
+from sparkop.cli import INTERRUPTED, interrupts, run
 from sparkop.cli.interrupts import FINISHES, STOPS_WATCHING, stop_on_interrupt
-from sparkop.cli.root import Terminated
-from sparkop.errors import SparkopError, UnreachableError, WaitInterruptedError
+from sparkop.cli.root import LazyGroup, Terminated, strike
+from sparkop.errors import ExitCode, SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.views import confirm
 from tests.spec.samples import MINIMAL, write
 
@@ -52,6 +53,31 @@ def test_the_first_signal_says_what_the_command_does_then(capsys: pytest.Capture
     told = capsys.readouterr().err
     assert told == f"sparkop: {STOPS_WATCHING}\n"
     assert "sparkop download --cancel ends it" in told
+
+
+def _let_end() -> None:
+    with stop_on_interrupt():
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (lambda: strike(signal.SIGINT), f"\n{INTERRUPTED}\n"),
+        (_let_end, f"\nsparkop: {FINISHES}\n{INTERRUPTED}\n"),
+    ],
+)
+def test_no_empty_line_stands_before_what_an_interrupt_is_told_with(
+    command: Callable[[], None],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line of ^C is ended, once: click ended one for us as well, and two empty lines stood there."""
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: click.Command("apply", callback=command))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run(["apply"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == told
 
 
 def test_download_says_that_it_only_stops_watching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -444,8 +444,8 @@ class TestWords:
             (["up", "--name", "../x"], 64, "lab name"),
             (["shell", "--name", "nowhere", "spark-1"], 64, "sparkop lab up"),
             (["break", "cabel", "spark-1"], 64, "did you mean cable?"),
-            (["break", "cable", "spark-9"], 64, "spark-1 to spark-4"),
-            (["break", "cable", "spark-3"], 64, "it has spark-1, spark-2"),
+            (["break", "cable", "spark-9"], 64, "name one of spark-1, spark-2"),
+            (["break", "cable", "spark-3.lab"], 64, "name one of spark-1, spark-2"),
             (["break", "disk-full", "spark-1", "--amount", "much"], 64, "use 512m"),
             (["break", "disk-full", "spark-1", "--amount", "900g"], 64, "do: give what is to stay free"),
             (
@@ -461,9 +461,9 @@ class TestWords:
             (["up", "--disk", "1g"], 6, "disks of 24 GiB, not disks of 1 GiB"),
             (["up", "--share", "/usr"], 6, "not shared folders /usr"),
             (["up", "--memory", "4 GiB", "--engines", "none"], 0, "already up"),
-            (["logs", "spark-3"], 64, "it has spark-1, spark-2"),
+            (["logs", "spark-3"], 64, "name one of spark-1, spark-2"),
             (["shell", "spark-2", "--", "sh", "-c", "echo $(uname -n) $PWD >&2; exit 7"], 7, "spark-2 /root"),
-            (["logs", "spark-1", "nothing"], 64, "logs there are"),
+            (["logs", "spark-1", "nothing"], 64, "name one of"),
         ],
     )
     def test_mistakes_have_codes_and_a_way_on(self, lab: Lab, words: list[str], code: int, said: str) -> None:
