@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
@@ -13,7 +12,8 @@ from typing import Literal, overload
 from sparkop.hosts.base import LOOPBACK, Host, HttpResponse, Json, ReadableHost
 from sparkop.hosts.ssh_options import Target
 from sparkop.hosts.streams import Stream
-from sparkop.hosts.way import Way, find_way, in_background
+from sparkop.hosts.way import Way, find_way
+from sparkop.threads import Later
 
 __all__ = ["ReadOnlyHost", "Target", "close_all", "connect_all"]
 
@@ -64,7 +64,7 @@ def connect_all(targets: Sequence[Target], *, writable: bool) -> Mapping[str, Re
     """The hosts of nodes, by name. Remote ones begin to connect beside the caller: the first use of one waits
     for that and gets its failure."""
     ways = {
-        target.name: in_background(f"way to {target.name}", partial(find_way, target))
+        target.name: Later(partial(find_way, target), f"way to {target.name}")
         for target in targets
         if not target.local
     }
@@ -72,7 +72,7 @@ def connect_all(targets: Sequence[Target], *, writable: bool) -> Mapping[str, Re
     return hosts if writable else {name: ReadOnlyHost(host) for name, host in hosts.items()}
 
 
-def _host(target: Target, way: Future[Way] | None) -> Host:
+def _host(target: Target, way: Later[Way] | None) -> Host:
     if way is None:
         from sparkop.hosts.local import LocalHost
 

@@ -6,8 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import paramiko
 
@@ -18,8 +18,9 @@ from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program, whole_length
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
-from sparkop.hosts.way import Way, in_background
+from sparkop.hosts.way import Way
 from sparkop.node.wire import DOCKER_SOCKET
+from sparkop.threads import Later
 
 MOST_LINKS = 4
 """Connections to a server that limits sessions (MaxSessions); one is enough for all others."""
@@ -42,7 +43,7 @@ class SshHost(Machine):
         super().__init__(target.name)
         self.target = target
         self._links: list[Link] = []
-        self._ahead: Future[tuple[Link, paramiko.Channel | None]] | None = None
+        self._ahead: Later[tuple[Link, paramiko.Channel | None]] | None = None
         """The first connection while nobody has waited for it yet, with a probe that was started on it."""
         self._idle: dict[str, paramiko.Channel] = {}
         """Programs on the node that wait for their next request: a warm one answers within milliseconds."""
@@ -56,9 +57,9 @@ class SshHost(Machine):
         """Connect now; else the first use does. Raises UnreachableError."""
         self._link()
 
-    def open_ahead(self, way: Future[Way]) -> None:
+    def open_ahead(self, way: Later[Way]) -> None:
         """Connect, and start the probe, in a thread. The first use waits for it, and gets its failure."""
-        self._ahead = in_background(f"connect {self.name}", lambda: self._opened(way.result()))
+        self._ahead = Later(lambda: self._opened(way.result()), f"connect {self.name}")
 
     def _opened(self, way: Way) -> tuple[Link, paramiko.Channel | None]:
         link = open_link(self.target, way)
@@ -75,7 +76,7 @@ class SshHost(Machine):
             self._lock.release()
             self._close()
         else:
-            threading.Thread(target=self._close, daemon=True, name=f"close {self.name}").start()
+            Later(self._close, f"close {self.name}")
 
     def _close(self) -> None:
         with self._lock:
@@ -84,8 +85,12 @@ class SshHost(Machine):
             ahead, self._ahead = self._ahead, None
         for link in links:
             link.close()
-        if ahead is not None:
-            ahead.add_done_callback(_close_unused)
+        if ahead is None:
+            return
+        if ahead.ended(0):
+            _close_unused(ahead)
+        else:
+            Later(partial(_close_unused, ahead), f"close {self.name}")
 
     # Connections
 
@@ -277,8 +282,8 @@ class SshHost(Machine):
             raise ConnectionError(str(error) or type(error).__name__) from error
 
 
-def _close_unused(opened: Future[tuple[Link, paramiko.Channel | None]]) -> None:
-    if opened.exception() is None:
+def _close_unused(opened: Later[tuple[Link, paramiko.Channel | None]]) -> None:
+    with suppress(Exception):  # what failed has nothing to close
         opened.result()[0].close()
 
 

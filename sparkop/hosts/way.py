@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
 
 from sparkop.errors import UnreachableError
 from sparkop.hosts.ssh_options import SshOptions, Target, read_options
@@ -20,8 +16,6 @@ USER_TIMEOUT_MS = 6000
 """A sent byte that is not acknowledged for this long ends the connection (a node without power)."""
 KEEPALIVE = (3, 1, 3)
 """Seconds of silence before the first question, between questions, and how many go unanswered."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,20 +39,6 @@ def find_way(target: Target, jump: str | None = None) -> Way:
         return Way(options, _dial(options))
     except (OSError, UnicodeError) as error:  # of a name that no DNS could hold
         raise network_error(error, target, options) from error
-
-
-def in_background(name: str, function: Callable[[], T]) -> Future[T]:
-    """The outcome of a function that runs in a thread of its own; the process's end does not wait for it."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(function())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name=name).start()
-    return outcome
 
 
 def network_error(error: BaseException, target: Target, options: SshOptions) -> UnreachableError:

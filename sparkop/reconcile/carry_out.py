@@ -12,7 +12,7 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.base import Clock, Context, Resource
 from sparkop.resources.events import Listener
-from sparkop.resources.threads import AnyOf
+from sparkop.threads import AnyOf
 
 
 def carry_out(

@@ -22,10 +22,10 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.nodes import readable_nodes
 from sparkop.records import dataclass
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
-from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 from sparkop.spec.text import is_commit
+from sparkop.threads import side_by_side
 
 SECONDS = 120.0
 """For a node to read the headers of its checkpoint: hundreds of thousands of tensors take some."""

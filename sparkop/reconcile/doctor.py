@@ -25,10 +25,10 @@ from sparkop.resources.checks.model import Check, Finding, Look, Nodes, State, f
 from sparkop.resources.checks.ways import SMALL, ping_name
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 from sparkop.spec.suggest import nearest
+from sparkop.threads import side_by_side
 
 LOGIN = "ssh.batch"
 """The one check that speaks of nodes which were not read."""

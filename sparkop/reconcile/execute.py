@@ -18,7 +18,7 @@ from sparkop.resources.base import Context, Resource
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation, kind_of
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import MOST, Later
+from sparkop.threads import MOST, Later
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at the stop request while operations run."""

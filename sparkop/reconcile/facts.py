@@ -14,8 +14,8 @@ from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.observe import probe_request
 from sparkop.resources.base import Resource
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import side_by_side
 
 _SECTIONS = ("version", "nonce", "machine", "tools", "memory", "fabric", "disk", "docker", "gpu", "errors")
 """What is recorded: what a node is. Never what it keeps: state, file contents, weights."""

@@ -25,10 +25,10 @@ from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.failure import headline
 from sparkop.resources.labels import CLUSTER
-from sparkop.resources.threads import Later, side_by_side
 from sparkop.serving.api import Answer, Api, Hang, Limits
 from sparkop.serving.canary import STANDSTILL, Question, counts, worked
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import Later, side_by_side
 
 AGAIN = "sparkop apply starts all ranks again"
 WEDGED = Hang(

@@ -26,8 +26,8 @@ from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
 from sparkop.resources.base import Clock
 from sparkop.resources.events import Event, Listener, Phase
-from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import Later, side_by_side
 
 HEARTBEAT = 5.0
 """Seconds between two renewals."""

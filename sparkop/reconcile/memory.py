@@ -17,9 +17,9 @@ from sparkop.records import dataclass
 from sparkop.resources.compare import human_seconds, whole
 from sparkop.resources.labels import CLUSTER, ROLE_GUARD, ours
 from sparkop.resources.memguard import SILENT, floors_of, heartbeat, silence, under
-from sparkop.resources.threads import Later, side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
+from sparkop.threads import Later, side_by_side
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import side_by_side
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import side_by_side
 
 DEEP_TIMEOUT = 4 * 3600.0
 """Seconds that a node gets to hash its weights; 470 GB take 47 to 94 s of a Spark's own disk."""

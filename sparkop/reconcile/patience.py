@@ -10,7 +10,7 @@ from typing import TypeVar
 from sparkop.errors import WaitInterruptedError
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.threads import Later
+from sparkop.threads import Later
 
 R = TypeVar("R")
 

@@ -14,13 +14,13 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, Context, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.resources.threads import side_by_side
 from sparkop.resources.transfer_job import end_of
 from sparkop.resources.transfer_program import call
 from sparkop.resources.weights.follow import Tell, action_of, follow, progress_text, running
 from sparkop.resources.weights.job import run_job
 from sparkop.resources.weights.resource import KIND, WeightFiles
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import side_by_side
 
 
 def follow_all(

@@ -27,8 +27,8 @@ from sparkop.resources.failure import REBOOTED, TAIL, headline, likely_cause
 from sparkop.resources.group import age
 from sparkop.resources.labels import CLUSTER, stamp_of
 from sparkop.resources.masking import mask
-from sparkop.resources.threads import Later, side_by_side
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
+from sparkop.threads import Later, side_by_side
 
 POLL, LATER_POLL, YOUNG = 1.0, 3.0, 15.0
 """Seconds between two looks at the containers; the longer ones after ``YOUNG`` seconds: a look costs the node

@@ -18,9 +18,9 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
-from sparkop.resources.threads import side_by_side
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
+from sparkop.threads import side_by_side
 
 KIND = "trip"
 FILE = "trip.json"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from sparkop.serving.figures import (
     together_rate,
 )
 from sparkop.serving.prompts import GATES, Recall, WorkKind, random_tokens, recall, work
+from sparkop.threads import side_by_side
 
 VERSION = 1
 WARM_TOKENS = 4096
@@ -190,23 +190,12 @@ class Bench:
 
     def _together(self, bodies: list[dict[str, Any]]) -> list[Answer]:
         """Ask all at once. Daemon threads: after Ctrl-C nobody waits for an answer that may take an hour."""
-        answers: dict[int, Answer | BaseException] = {}
 
-        def ask(index: int) -> None:
-            try:
-                answers[index] = self.api.ask(CHAT, bodies[index], self.limits)
-            except BaseException as error:
-                answers[index] = error
+        def ask(body: dict[str, Any]) -> Answer:
+            return self.api.ask(CHAT, body, self.limits)
 
-        threads = [threading.Thread(target=ask, args=(i,), daemon=True) for i in range(len(bodies))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for answer in answers.values():
-            if isinstance(answer, BaseException):
-                raise answer
-        return [_sound(a, "a chat") for _, a in sorted(answers.items()) if isinstance(a, Answer)]
+        answers = side_by_side(ask, bodies, "chat", at_once=len(bodies))
+        return [_sound(answer, "a chat") for answer in answers]
 
     def _run_decode(self, step: Step) -> tuple[Document, str]:
         kind = step.kind or "prose"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from sparkop.errors import SparkopError
 from sparkop.reconcile.watch.say import Teller
 from sparkop.reconcile.watch.story import Fault
-from sparkop.resources.threads import Later
+from sparkop.threads import Later
 
 
 class Beside:

@@ -25,10 +25,10 @@ from sparkop.resources.endpoint import question_of, read_key
 from sparkop.resources.group import found_ranks
 from sparkop.resources.liveness import Counters, Life, Seen, Verdict, judge
 from sparkop.resources.operations import Operation
-from sparkop.resources.threads import Later
 from sparkop.serving.canary import AGAIN, EndpointState, Serving, ask_once, read_metrics, sum_of
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
+from sparkop.threads import Later
 
 
 @dataclass(frozen=True)

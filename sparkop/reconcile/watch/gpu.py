@@ -19,7 +19,7 @@ from sparkop.resources.checks import machine
 from sparkop.resources.checks.model import Look, Nodes, State, findings
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found
-from sparkop.resources.threads import side_by_side
+from sparkop.threads import side_by_side
 
 EVERY = 60.0
 """Seconds between two questions while tokens come."""

@@ -51,8 +51,8 @@ from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.threads import AnyOf, Later
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import AnyOf, Later
 
 OTHER_STILL = 10.0
 """Seconds for which another writer's lease must stand still before it is contended for."""

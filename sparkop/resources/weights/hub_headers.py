@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sparkop.errors import BlockedError
-from sparkop.resources.threads import side_by_side
 from sparkop.resources.weights.hub import describe
 from sparkop.resources.weights.hub_words import in_words
+from sparkop.threads import side_by_side
 
 INDEX = "model.safetensors.index.json"
 AT_ONCE = 8

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkop.resources import threads
-from sparkop.resources.threads import MOST, Later, side_by_side
+from sparkop import threads
+from sparkop.threads import MOST, Later, side_by_side
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -57,8 +57,7 @@ def test_a_result_that_is_late_is_a_timeout_and_then_there() -> None:
 def test_the_process_ends_although_a_call_hangs() -> None:
     """The reason for this module: a pool of concurrent.futures would hang here."""
     program = (
-        "import time; from sparkop.resources.threads import Later; "
-        "Later(lambda: time.sleep(600), 'x'); print('end')"
+        "import time; from sparkop.threads import Later; Later(lambda: time.sleep(600), 'x'); print('end')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
@@ -68,6 +67,6 @@ def test_the_process_ends_although_a_call_hangs() -> None:
 
 def test_no_command_uses_a_pool_that_is_joined_at_the_end() -> None:
     """A second Ctrl-C of `download --follow` waited for what a frozen node still did. The lab's own may."""
-    root = Path(threads.__file__).parents[1]
+    root = Path(threads.__file__).parent
     users = [p for p in root.rglob("*.py") if "ThreadPoolExecutor(" in p.read_text(encoding="utf-8")]
     assert {p.relative_to(root).parts[0] for p in users} <= {"lab", "node"}

@@ -31,7 +31,7 @@ class AnyOf(threading.Event):
 
 
 class Later(Generic[R]):
-    """A call that runs in a thread of its own."""
+    """A call that runs in a thread of its own; what it raises is told to whoever asks for the result."""
 
     def __init__(self, call: Callable[[], R], name: str) -> None:
         self._result: R
