@@ -15,7 +15,6 @@ import pytest
 from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
-from sparkop.hosts.simulated_node import Answer
 from sparkop.node import file_act
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease import LeaseState, show_lease
@@ -25,7 +24,7 @@ from sparkop.resources.liveness import Verdict
 from sparkop.serving.canary import EndpointState
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.test_destroy import destroyed
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
 
 GROUP = ["1@spark-2", "0@spark-1"]
 """One start of the whole group: workers first."""
@@ -44,9 +43,7 @@ def test_at_rest_a_hundred_ticks_write_nothing() -> None:
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
     """Any exit code: a worker whose engine died can exit 0."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     node, container = cluster.rank(rank)
     node.exit(container.spec.name, code)
     watching.ticks(10)
@@ -61,9 +58,7 @@ def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
 
 @pytest.mark.parametrize("manner", ["wedge", "degenerate"])
 def test_a_group_that_answers_no_tokens_is_replaced(manner: str) -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(5)
+    cluster, watching = watched(ticks=5)
     cluster.manner = manner
     healed: list[str] = []
 
@@ -81,9 +76,7 @@ def test_a_group_that_answers_no_tokens_is_replaced(manner: str) -> None:
 
 def test_counters_that_move_are_no_wedge() -> None:
     """A long prefill or a full queue: no token for us for half an hour, and nothing is restarted."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     _count_in_metrics(cluster, b"vllm:prompt_tokens_total")
     cluster.manner = "wedge"
     watching.minutes(30)
@@ -108,9 +101,7 @@ def test_a_start_that_takes_long_is_left_alone() -> None:
 
 
 def test_a_silent_api_gets_five_minutes() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     service = cluster.node("spark-1").services
     service.pop(8000)
     watching.minutes(4)
@@ -138,9 +129,7 @@ def test_a_connection_that_breaks_under_the_canary_is_no_fault_of_the_group() ->
 
 
 def test_another_key_restarts_nothing() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     cluster.served_key = "another"
     watching.minutes(20)
     assert cluster.started == []
@@ -149,9 +138,7 @@ def test_another_key_restarts_nothing() -> None:
 
 def given_up() -> tuple[Cluster, Watching]:
     """A group whose rank 1 dies at every start, after forty minutes."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     cluster.manner = "die on start of rank 1"
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 1)
@@ -162,9 +149,9 @@ def given_up() -> tuple[Cluster, Watching]:
 def bad_cable(cluster: Cluster, watching: Watching) -> None:
     """A night in which a node goes away and comes back all the time."""
     for _ in range(110):
-        cluster.node("spark-2").answer = Answer.SILENT
+        silent(cluster)
         watching.ticks(3)
-        cluster.node("spark-2").answer = Answer.WHOLE
+        answers(cluster)
         watching.ticks(3)
 
 
@@ -207,9 +194,7 @@ def test_ten_minutes_of_canaries_give_the_budget_back() -> None:
 
 
 def test_a_human_stop_is_left_alone_until_apply() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     cluster.stop()
     before = len(cluster.world.writes)
     watching.minutes(20)
@@ -224,9 +209,7 @@ def test_a_human_stop_is_left_alone_until_apply() -> None:
 
 def test_what_a_human_has_destroyed_is_not_made_again() -> None:
     """No download, no image, no rank, no folder, whether the watch saw the destroy or starts after it."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     destroyed(cluster)
     before = len(cluster.world.writes)
     watching.minutes(20)
@@ -243,15 +226,13 @@ def test_what_a_human_has_destroyed_is_not_made_again() -> None:
 
 def test_a_node_that_does_not_answer_is_held_and_told() -> None:
     """The survivor is not touched, even if the other rank can't be seen."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
-    cluster.node("spark-2").answer = Answer.SILENT
+    cluster, watching = watched()
+    silent(cluster)
     watching.minutes(20)
     assert cluster.started == []
     assert cluster.rank(0)[1].running
     assert [entry["what"] for entry in entries(cluster, "fault")] == ["node@spark-2"]
-    cluster.node("spark-2").answer = Answer.WHOLE
+    answers(cluster)
     watching.minutes(2)
     assert cluster.started == []
     assert [entry["what"] for entry in entries(cluster, "mended")] == ["node@spark-2"]
@@ -259,9 +240,7 @@ def test_a_node_that_does_not_answer_is_held_and_told() -> None:
 
 @pytest.mark.parametrize("names", [["spark-2"], ["spark-1"], ["spark-1", "spark-2"]])
 def test_nodes_that_come_back_are_brought_in_again(names: list[str]) -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     for name in names:
         cluster.node(name).reboot()
     watching.minutes(3)
@@ -270,9 +249,7 @@ def test_nodes_that_come_back_are_brought_in_again(names: list[str]) -> None:
 
 
 def test_a_dead_guard_comes_before_the_group() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     node = cluster.node("spark-2")
     node.containers.pop("test-memguard")
     rank_node, container = cluster.rank(1)
@@ -289,9 +266,7 @@ def test_a_dead_guard_comes_before_the_group() -> None:
 def test_numbers_that_the_guard_has_stopped_are_not_launched_again(hashed: str, file: str) -> None:
     """A rail that was lost since the start changes the containers, but not the numbers; and the record may
     lie in its draft for long, when the guard was killed right after the ranks."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     _, container = cluster.rank(1)
     if hashed != "as now":
         labels = {**container.spec.labels, "sparkop.hash": "v1:" + "0" * 64}
@@ -312,9 +287,7 @@ def test_numbers_that_the_guard_has_stopped_are_not_launched_again(hashed: str, 
 
 
 def test_a_physical_fault_is_told_and_not_restarted_around() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     fabric = cluster.node("spark-2").fabric
     for device in fabric["devices"]:
         device["state"] = "DOWN"
@@ -327,9 +300,7 @@ def test_a_physical_fault_is_told_and_not_restarted_around() -> None:
 
 def test_it_stands_aside_for_a_writer_that_lives() -> None:
     """apply works: its lease moves between two ticks, and watch does not even ask for it."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
     paths = {
@@ -351,9 +322,7 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
 def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """apply asks while watch waits for a slow start: the start goes on, the lease is given back."""
     monkeypatch.setattr("sparkop.reconcile.lease.HEARTBEAT", 0.02)
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     cluster.manner = "loading"
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
@@ -388,9 +357,7 @@ def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_writer_that_was_quicker_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two watches of one cluster: one of them said "failed" for what the other was mending."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
 
@@ -406,9 +373,7 @@ def test_another_writer_that_was_quicker_is_no_failure(monkeypatch: pytest.Monke
 
 def test_what_could_not_be_mended_is_told_with_its_node() -> None:
     """``it has booted anew``: who?"""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     cluster.manner = "die on start of rank 1"
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 1)
@@ -438,10 +403,10 @@ def test_once_heals_and_says_what_remains() -> None:
     with pytest.raises(BlockedError, match="restart 2 waits"):
         once(Watching(cluster, steps_aside=False).watch)
     cluster.apply()
-    cluster.node("spark-2").answer = Answer.SILENT
+    silent(cluster)
     with pytest.raises(UnreachableError):
         once(Watching(cluster, steps_aside=False).watch)
-    cluster.node("spark-2").answer = Answer.WHOLE
+    answers(cluster)
     cluster.served_key = "another"
     with pytest.raises(BlockedError):
         once(Watching(cluster, steps_aside=False).watch)
@@ -470,12 +435,10 @@ def test_events_tell_the_story() -> None:
 
 
 def test_events_name_faults_by_node_and_say_when_they_are_over() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
-    cluster.node("spark-2").answer = Answer.SILENT
+    cluster, watching = watched()
+    silent(cluster)
     watching.minutes(2)
-    cluster.node("spark-2").answer = Answer.WHOLE
+    answers(cluster)
     watching.minutes(2)
     story = [each for each in happened(cluster.observe(canary=False)) if each.event in ("fault", "mended")]
     assert story[0].text.startswith("spark-2: unknown: The node does not answer")
@@ -484,9 +447,7 @@ def test_events_name_faults_by_node_and_say_when_they_are_over() -> None:
 
 def test_the_story_is_bounded() -> None:
     """Two hundred entries, none longer than a few lines: months of a bad cable must not fill the head."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     bad_cable(cluster, watching)
     assert len(entries(cluster)) == 200
     assert all(len(json.dumps(entry)) < 1500 for entry in entries(cluster))
@@ -591,9 +552,7 @@ def test_one_bad_answer_is_told_as_what_it_was() -> None:
 
 def test_a_warning_that_becomes_a_wedge_is_not_told_to_be_over() -> None:
     """``note-over ... gave no good tokens`` stood beside ``verdict=wedged``."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     cluster.manner = "wedge"
     while not watching.acts:
         watching.ticks(1)
@@ -627,9 +586,7 @@ def test_nobody_says_that_all_is_well_before_a_token_came() -> None:
 @pytest.mark.parametrize("hosts", [["spark-2"], ["spark-1", "spark-2"]])
 def test_a_short_power_cut_is_told_as_that(hosts: list[str]) -> None:
     """Only a rank that exited was told; told once."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     for host in hosts:
         cluster.node(host).reboot()
     watching.minutes(3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.restrain import Asked, By
 from tests.reconcile.simulation import Cluster
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, entries, watched
 
 NODES = ("spark-1", "spark-2")
 EAGER = Asked(By.WATCH, pauses=(0.0,) * 200)
@@ -33,9 +33,7 @@ HARMLESS = ("guard", "away", "lies", "one bad answer", "clock", "rest")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=6))
 def test_it_ends_converged_and_restarts_nothing_without_a_cause(story: list[tuple[Any, ...]]) -> None:
-    cluster = serving()
-    watching = Watching(cluster, asked=EAGER)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2, asked=EAGER)
     for step in story:
         _happen(cluster, watching, *step)
         watching.ticks(8)

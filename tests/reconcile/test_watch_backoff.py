@@ -17,7 +17,7 @@ from sparkop.errors import (
     UnreachableError,
     WaitInterruptedError,
 )
-from sparkop.hosts.simulated_node import Answer, SimulatedImage
+from sparkop.hosts.simulated_node import SimulatedImage
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.restrain import Asked, By
@@ -25,7 +25,7 @@ from sparkop.reconcile.watch.backoff import CAUSES, LONGEST, Backoff, wanted_of
 from sparkop.resources.observed import Observed
 from sparkop.resources.operations import Action, Cause, Operation, kind_of
 from tests.reconcile.simulation import IMAGE, Cluster
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
 from tests.reconcile.worlds import CHANGES
 
 PERIOD = 10.0
@@ -228,9 +228,7 @@ def test_what_differs_from_what_failed_is_acted_upon_within_a_period(
     happen: Callable[[Cluster], None], at: float, told: bool, events: list[float]
 ) -> None:
     """However long the pause has grown, with or without an event of it, in whatever order others come."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     no_image(cluster)
     dead_rank(cluster)
     began = cluster.clock.now
@@ -248,9 +246,7 @@ def test_what_differs_from_what_failed_is_acted_upon_within_a_period(
 
 def test_a_mended_cause_serves_again_and_the_failure_is_told_once() -> None:
     """The whole way: the pull fails for ten minutes, somebody loads the image, the group starts."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     no_image(cluster)
     dead_rank(cluster)
     cluster.started.clear()
@@ -261,14 +257,6 @@ def test_a_mended_cause_serves_again_and_the_failure_is_told_once() -> None:
     held = [fields["text"] for event, fields in watching.said if event == "held"]
     assert len(held) <= len(entries(cluster, "failed")), "once for each pause, although it gets shorter"
     assert held[0].startswith("pull image on spark-1: did not help; again in ")
-
-
-def silent(cluster: Cluster) -> None:
-    cluster.node("spark-2").answer = Answer.SILENT
-
-
-def answers(cluster: Cluster) -> None:
-    cluster.node("spark-2").answer = Answer.WHOLE
 
 
 @pytest.mark.parametrize(("happen", "mend"), [(no_image, pulled_by_hand), (silent, answers)])

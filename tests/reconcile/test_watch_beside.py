@@ -8,37 +8,20 @@ from typing import Any
 
 import pytest
 
-from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.status import status_of
 from sparkop.reconcile.watch.eye import Rhythm
 from tests.reconcile.simulation import Cluster
-from tests.reconcile.watching import Watching, entries, serving
-
-
-def silent(cluster: Cluster) -> None:
-    cluster.node("spark-2").answer = Answer.SILENT
-
-
-def answers(cluster: Cluster) -> None:
-    cluster.node("spark-2").answer = Answer.WHOLE
-
-
-def unplugged(cluster: Cluster) -> None:
-    plug(cluster, plugged=False)
-
-
-def plugged_in(cluster: Cluster) -> None:
-    plug(cluster, plugged=True)
-
-
-def plug(cluster: Cluster, *, plugged: bool) -> None:
-    fabric = cluster.node("spark-2").fabric
-    for device in fabric["devices"]:
-        device["state"] = "ACTIVE" if plugged else "DOWN"
-    for interface in fabric["interfaces"]:
-        interface.update(carrier=plugged, operstate="up" if plugged else "down")
-
+from tests.reconcile.watching import (
+    Watching,
+    answers,
+    entries,
+    plugged_in,
+    serving,
+    silent,
+    unplugged,
+    watched,
+)
 
 Faulty = tuple[str, Callable[[Cluster], None], Callable[[Cluster], None]]
 FAULTY: list[Faulty] = [("node@spark-2", silent, answers), ("fabric@spark-2", unplugged, plugged_in)]
@@ -60,9 +43,7 @@ def test_what_breaks_while_a_start_is_waited_for_is_told_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Watch was silent for a minute about a node without power, and for as long as it took about a cable."""
-    cluster = serving()
-    watching = Watching(cluster, rhythm=Rhythm(period=0.05))
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2, rhythm=Rhythm(period=0.05))
     said, sleep = watching.watch.teller.say, cluster.clock.sleep
     mended = threading.Event()
 
@@ -100,9 +81,7 @@ def test_a_fault_that_one_look_has_seen_is_in_the_story(
     what: str, breaks: Callable[[Cluster], None], mends: Callable[[Cluster], None]
 ) -> None:
     """A cable that was out for less than a period was told on stdout, and ``events`` did not know of it."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     breaks(cluster)
     watching.ticks(1)
     mends(cluster)
@@ -117,9 +96,7 @@ def test_a_fault_that_one_look_has_seen_is_in_the_story(
 
 
 def test_a_fault_that_comes_and_goes_at_every_look_does_not_fill_the_story() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     until = cluster.clock.now + 1800
     while cluster.clock.now < until:
         silent(cluster)
@@ -131,9 +108,7 @@ def test_a_fault_that_comes_and_goes_at_every_look_does_not_fill_the_story() -> 
 
 def test_a_fault_that_was_over_while_another_wrote_is_remembered_afterwards() -> None:
     """apply works for a while: the entry waits for it."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     silent(cluster)
     watching.ticks(1)
     answers(cluster)
@@ -147,9 +122,7 @@ def test_a_fault_that_was_over_while_another_wrote_is_remembered_afterwards() ->
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_cable_is_not_mended_when_its_node_does_not_answer(anew: bool) -> None:
     """``that is over`` was told of the cable of a node without power. ``anew``: another watch goes on."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     unplugged(cluster)
     watching.ticks(3)
     silent(cluster)
@@ -207,9 +180,7 @@ def test_a_reboot_that_ends_the_wait_for_a_start_is_told_once_and_is_no_failure(
 
 def test_a_rank_that_is_down_beside_a_cable_is_told() -> None:
     """It was in no line and no entry, and status said that its node is ok."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     unplugged(cluster)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)

@@ -18,7 +18,7 @@ from sparkop.reconcile.status import Status, status_of
 from sparkop.reconcile.watch.pace import WINDOW, Pace, judged, measure
 from sparkop.resources.liveness import Counters
 from tests.reconcile.simulation import SIMULATED, Cluster
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, entries, serving, watched
 
 NVML = "pynvml.NVMLError_Unknown: Failed to initialize NVML: Unknown Error"
 GROUP = ["1@spark-2", "0@spark-1"]
@@ -124,9 +124,7 @@ def test_tokens_as_fast_as_measured_are_no_news() -> None:
 
 def test_a_lost_gpu_makes_the_containers_anew_when_tokens_fail_to_come() -> None:
     """The line in the log alone is told; with a failed generation the group is replaced at once."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     cluster.node("spark-2").lost_gpus["test-r1"] = NVML
     watching.minutes(3)
     assert cluster.started == []
@@ -160,9 +158,7 @@ def test_nvml_itself_is_believed_more_than_a_log(said: str, monkeypatch: pytest.
 
     simulated = simulated_document.document
     monkeypatch.setattr("sparkop.hosts.simulated.document", document)
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     cluster.node("spark-2").lost_gpus["test-r1"] = NVML
     cluster.world.on_start = lambda node, container: (
         cluster.node("spark-2").lost_gpus.clear(),
@@ -231,9 +227,7 @@ def test_ranks_that_wait_for_each_other_are_a_wedge_and_no_stuck_clock() -> None
 
 
 def test_short_memory_while_serving_is_told_with_the_figures() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     node = cluster.node("spark-2")
     path = next(p for p in node.files if p.endswith("lease.json")).replace("lease.json", "memguard.json")
     beat = {"version": 1, "phase": "loading"}
@@ -276,9 +270,7 @@ def status(cluster: Cluster) -> Status:
 
 
 def test_status_says_that_watch_has_given_up_why_and_what_was_tried() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     assert status(cluster).watch.gave_up is None
     cluster.manner = "die on start of rank 1"
     node, container = cluster.rank(1)

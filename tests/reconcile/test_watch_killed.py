@@ -12,13 +12,11 @@ from sparkop.hosts.simulated_node import Answer, Fault, SimulatedContainer, Simu
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease import EXPIRY, show_lease
 from tests.reconcile.simulation import Cluster
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, entries, watched
 
 
 def with_a_dead_rank() -> tuple[Cluster, Watching]:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
     return cluster, watching

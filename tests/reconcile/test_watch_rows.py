@@ -16,7 +16,7 @@ from sparkop.reconcile.watch.loop import Watch
 from sparkop.resources.failure import likely_cause
 from sparkop.resources.liveness import Verdict
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
-from tests.reconcile.watching import Watching, entries, serving
+from tests.reconcile.watching import Watching, entries, serving, watched
 from tests.reconcile.worlds import CHANGES
 
 GROUP = ["1@spark-2", "0@spark-1"]
@@ -79,9 +79,7 @@ def test_what_is_only_told(change: dict[str, Any], what: str, names: str) -> Non
 
 
 def test_a_foreign_process_on_the_port_is_named_and_never_killed() -> None:
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     node, container = cluster.rank(0)
     node.exit(container.spec.name, 1)
     node.listeners[8000] = {"pid": 4711, "process": "jupyter"}
@@ -119,9 +117,7 @@ def test_an_empty_list_of_containers_is_not_believed_at_once() -> None:
                 document = {**document, "docker": {**document["docker"], "containers": []}}
             return document
 
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(2)
+    cluster, watching = watched(ticks=2)
     hosts = {**cluster.hosts(), "spark-2": Empty(cluster.node("spark-2"))}
     watching.watch.hosts = watching.watch.eye.hosts = hosts
     for _ in range(3):
@@ -168,9 +164,7 @@ def test_members_of_an_older_epoch_are_replaced_with_the_group() -> None:
 @pytest.mark.parametrize("both", [True, False])
 def test_ranks_that_docker_restored_after_a_reboot_are_not_trusted(both: bool) -> None:
     """They run, but in a group that no longer exists: no token comes."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     for number in (0, 1) if both else (1,):
         node, container = cluster.rank(number)
         node.reboot()
@@ -245,9 +239,7 @@ def test_two_watches_restart_once() -> None:
 
 def test_a_key_file_that_was_deleted_is_repaired_without_a_restart() -> None:
     """From the file that handed the key to the ranks: a new key would lock out every client."""
-    cluster = serving()
-    watching = Watching(cluster)
-    watching.ticks(3)
+    cluster, watching = watched()
     node = cluster.node("spark-1")
     path = next(path for path in node.files if path.endswith("/api_key"))
     key = node.files.pop(path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.watch.loop import Tick, Watch
 from sparkop.serving.canary import EndpointState
@@ -112,8 +113,44 @@ def serving(**changes: Any) -> Cluster:
     return cluster
 
 
+def watched(ticks: int = 3, **options: Any) -> tuple[Cluster, Watching]:
+    """A cluster that serves, and a watch that has looked at it so often. ``options``: of the watch."""
+    cluster = serving()
+    watching = Watching(cluster, **options)
+    watching.ticks(ticks)
+    return cluster, watching
+
+
 def entries(cluster: Cluster, event: str = "") -> list[dict[str, Any]]:
     """What the head remembers."""
     path = next(path for path in cluster.node("spark-1").files if path.endswith("history.json"))
     found = cluster.node("spark-1").document_of(path)["entries"]
     return [entry for entry in found if event in ("", entry["event"])]
+
+
+def silent(cluster: Cluster) -> None:
+    """spark-2 answers nothing."""
+    cluster.node("spark-2").answer = Answer.SILENT
+
+
+def answers(cluster: Cluster) -> None:
+    """spark-2 answers again."""
+    cluster.node("spark-2").answer = Answer.WHOLE
+
+
+def unplugged(cluster: Cluster) -> None:
+    """The fabric cable of spark-2 is out."""
+    _plug(cluster, plugged=False)
+
+
+def plugged_in(cluster: Cluster) -> None:
+    """It is in again."""
+    _plug(cluster, plugged=True)
+
+
+def _plug(cluster: Cluster, *, plugged: bool) -> None:
+    fabric = cluster.node("spark-2").fabric
+    for device in fabric["devices"]:
+        device["state"] = "ACTIVE" if plugged else "DOWN"
+    for interface in fabric["interfaces"]:
+        interface.update(carrier=plugged, operstate="up" if plugged else "down")
