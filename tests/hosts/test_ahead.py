@@ -122,12 +122,13 @@ def test_all_ways_are_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         assert told.value.cause == "they met"
 
 
-def test_ssh_is_imported_without_what_only_tests_of_invoke_need() -> None:
-    """asyncio alone is a twentieth of a cold diff; who wants the real unittest.mock later gets it."""
+def test_ssh_is_imported_without_parts_of_invoke_that_are_never_used() -> None:
+    """asyncio is a twentieth of a cold diff, and so is YAML; who wants the real ones later gets them."""
     program = (
         "import sys; from sparkop.hosts.connect import Target, connect_all\n"
         "connect_all([Target('one', host='127.0.0.1', port=1)], writable=False)\n"
-        "print('asyncio' in sys.modules, 'invoke' in sys.modules)\n"
-        "from unittest.mock import Mock; print(Mock(return_value=3)())"
+        "print(*(name in sys.modules for name in ('asyncio', 'yaml', 'invoke.vendor.yaml', 'invoke')))\n"
+        "from unittest.mock import Mock; print(Mock(return_value=3)())\n"
+        "from invoke.vendor import yaml; print(yaml.safe_load('4'))"
     )
-    assert python(program) == ["False True", "3"]
+    assert python(program) == ["False False False True", "3", "4"]
