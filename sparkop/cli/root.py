@@ -133,7 +133,6 @@ def strike(number: int, _frame: FrameType | None = None) -> NoReturn:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the process's command line. Never returns: it exits with a code of ``ExitCode``."""
     mend()
-    gc.set_threshold(200_000, 20, 20)  # modules make no garbage: looking for it was a tenth of a cold diff
     signal.signal(signal.SIGTERM, strike)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup, in a script behind &
