@@ -67,7 +67,7 @@ def command(
     elif recipe in list(Recipe):
         chosen = Recipe(recipe)
     else:
-        raise UsageError(f"there is no recipe {recipe}", remedy=f"recipes: {', '.join(Recipe)}")
+        raise UsageError(f"there is no recipe {recipe}", remedy=f"name one of {', '.join(Recipe)}")
     loaded = load([base or directory() / f"{chosen.value}.yaml"])
     nodes = [node.name for node in loaded.spec.nodes]
     imported = convert(

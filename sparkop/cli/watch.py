@@ -83,7 +83,7 @@ def command(
                     "spec-refused",
                     error=error.message,
                     cause=error.detail or error.cause,
-                    remedy="the spec of before is kept until it is mended",
+                    remedy="mend it; until then the spec of before is kept",
                 )
     return ExitCode.OK
 

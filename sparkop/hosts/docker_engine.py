@@ -181,7 +181,7 @@ def in_words(error: BaseException) -> str:
             "the connection ended in the middle of its answer: Docker was stopped or restarted there, or the "
             "node went away"
         )
-    return _text(chain[-1]) or type(chain[-1]).__name__
+    return _text(chain[-1]) or "it gave no reason"
 
 
 def _text(error: BaseException | None) -> str:

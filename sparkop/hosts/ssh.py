@@ -18,7 +18,7 @@ from sparkop.hosts.machine import Machine
 from sparkop.hosts.programs import Program, new_nonce, probe_program, relay_program, whole_length
 from sparkop.hosts.ssh_link import CHANNEL_TIMEOUT, Link, open_link
 from sparkop.hosts.ssh_options import Target
-from sparkop.hosts.way import Way
+from sparkop.hosts.way import Way, broken, why_broken
 from sparkop.node.wire import DOCKER_SOCKET
 from sparkop.threads import Later
 
@@ -158,9 +158,7 @@ class SshHost(Machine):
                 "The node does not answer.", node=self.name, cause=f"no answer in {timeout:g} s"
             ) from error
         except _BROKEN as error:
-            raise UnreachableError(
-                "The connection to the node broke.", node=self.name, cause=str(error) or type(error).__name__
-            ) from error
+            raise broken(error, self.name) from error
 
     @contextmanager
     def _channel_of(self, program: Program, timeout: float) -> Iterator[paramiko.Channel]:
@@ -227,7 +225,7 @@ class SshHost(Machine):
             said += part
         transport = channel.get_transport()
         if transport is None or not transport.is_active():
-            raise EOFError("the connection is closed")
+            raise EOFError
         if channel.exit_status_ready() and channel.recv_exit_status() == 127:
             said += b"\nIs python3 installed on the node?"
         return bytes(said)
@@ -246,7 +244,7 @@ class SshHost(Machine):
             if error.code != FORBIDDEN:
                 raise ConnectionRefusedError(f"nothing listens there on {self.name}") from error
         except (paramiko.SSHException, EOFError) as error:
-            raise ConnectionError(str(error)) from error
+            raise ConnectionError(why_broken(error)) from error
         except UnreachableError as error:
             raise ConnectionError(f"{error.message} {error.cause or ''}") from error
         self._relay_ports = True
@@ -259,7 +257,7 @@ class SshHost(Machine):
             except paramiko.ChannelException:
                 pass  # forbidden, or no engine: the relay tells which
             except (paramiko.SSHException, EOFError) as error:
-                raise ConnectionError(str(error)) from error
+                raise ConnectionError(why_broken(error)) from error
             except UnreachableError as error:
                 raise ConnectionError(f"{error.message} {error.cause or ''}") from error
         stream = self._relay({"unix": DOCKER_SOCKET}, timeout)
@@ -279,7 +277,7 @@ class SshHost(Machine):
         except UnreachableError as error:
             raise ConnectionError(f"{error.message} {error.cause or ''}") from error
         except (paramiko.SSHException, EOFError) as error:
-            raise ConnectionError(str(error) or type(error).__name__) from error
+            raise ConnectionError(why_broken(error)) from error
 
 
 def _close_unused(opened: Later[tuple[Link, paramiko.Channel | None]]) -> None:

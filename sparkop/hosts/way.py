@@ -75,6 +75,29 @@ def _network_cause(error: BaseException, place: str) -> tuple[str, str]:
         return f"no route to {place}", "Check the cable, the address and that the node is on."
     if isinstance(error, TimeoutError) or number == errno.ETIMEDOUT:
         return f"{place} did not answer in time", "Check that the node is on, and the network between."
+    if "protocol banner" in str(error) and isinstance(error.__context__, (EOFError, ConnectionError)):
+        cause = f"{place} closes the connection at once: it goes up or down, or its sshd has too many"
+        return cause, "Try again in a minute; `ssh -v` to the same host shows how far it comes."
     if "banner" in str(error) or "No existing session" in str(error):
-        return f"{place} accepts the connection but says nothing", "The node may hang, or it is no sshd."
-    return f"{place}: {str(error) or type(error).__name__}", "Try `ssh -v` to the same host."
+        cause = f"{place} accepts the connection but says nothing: the node may hang, or that is no sshd"
+        return cause, "Look at the node's console and its power, and check the port."
+    return f"{place}: {why_broken(error)}", "Try `ssh -v` to the same host."
+
+
+_CLOSED = ("ocket is closed", "hannel closed", "hannel is not open", "session not active", "existing session")
+"""How paramiko says that a connection is over, where it says more than EOFError."""
+
+
+def why_broken(error: BaseException) -> str:
+    """Why a connection ended, in plain words: those of its library are for who knows that library."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    if not text or isinstance(error, EOFError) or any(words in text for words in _CLOSED):
+        return "the connection was closed: the node lost power or went down, or its sshd was stopped"
+    return text
+
+
+def broken(error: BaseException, node: str) -> UnreachableError:
+    """A failure in the middle of whatever went on, in the user's words."""
+    if isinstance(error, ValueError):
+        return UnreachableError("The node's answer can't be read.", node=node, cause=str(error))
+    return UnreachableError("The connection to the node broke.", node=node, cause=why_broken(error))

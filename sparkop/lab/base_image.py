@@ -42,7 +42,7 @@ def write_base(target: Path) -> None:
     library = Path(f"/usr/lib/{python.name}")
     for path in (python, BUSYBOX, library, *map(Path, PROGRAMS)):
         if not path.exists():
-            raise LabError(f"{path} is missing", remedy="sparkop/lab/packages.txt lists what the lab needs")
+            raise LabError(f"{path} is missing", remedy="install what sparkop/lab/packages.txt lists")
     extensions = sorted((library / "lib-dynload").glob("*.so"))
     needed = _needed([python, *map(Path, PROGRAMS), *extensions, *_found(LIBRARIES)])
     with tarfile.open(target, "w") as tar:

@@ -51,7 +51,7 @@ def ensure_venv(say: Say = lambda _line: None) -> Path:
     if version not in PYTHONS:
         raise LabError(
             f"vLLM for the lab needs Python {', '.join(PYTHONS)} as /usr/bin/python3; this is {version}",
-            remedy="the stand-in (specs/lab-standin.yaml) works with any",
+            remedy="take the stand-in, which works with any: specs/lab-standin.yaml",
         )
     with locked(folder):
         if not folder.exists():

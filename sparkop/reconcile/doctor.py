@@ -11,11 +11,12 @@ from typing import Any
 
 from sparkop.engines.common import preload_file
 from sparkop.engines.render import engine_of
-from sparkop.errors import ExitCode, SparkopError, UnreachableError, UsageError
+from sparkop.errors import ExitCode, SparkopError, UsageError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.hosts.rails import Rail, joined, rails
 from sparkop.hosts.ssh_options import ssh_words
+from sparkop.hosts.way import broken
 from sparkop.reconcile.nodes import target_of
 from sparkop.reconcile.observe import probe_request
 from sparkop.records import dataclass
@@ -298,7 +299,7 @@ def _read_all(
         except SparkopError as error:
             read.failed[name] = error
         except (OSError, ValueError) as error:
-            read.failed[name] = UnreachableError(f"{type(error).__name__}: {error}", node=name)
+            read.failed[name] = broken(error, name)
 
     side_by_side(one, requests, "doctor")
     in_order = {name: read.documents[name] for name in requests if name in read.documents}

@@ -14,6 +14,7 @@ from sparkop.engines.render import engine_of
 from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.hosts.way import broken
 from sparkop.reconcile.history import history_of
 from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
@@ -189,7 +190,7 @@ def _probe(
     except SparkopError as error:
         return Unknown(name, error.reason, remedy=error.remedy)
     except (OSError, ValueError) as error:
-        return Unknown(name, f"{type(error).__name__}: {error}")
+        return Unknown(name, broken(error, name).reason)
 
 
 def _take_secrets(spec: ClusterSpec, contents: dict[str, bytes]) -> dict[str, str]:

@@ -264,12 +264,12 @@ def _sound(answer: Answer, what: str) -> Answer:
     raise BlockedError(
         f"{what} was not answered",
         cause=answer.told if answer.status not in (0, 200) else answer.error or "no token came",
-        remedy="what was measured is kept. "
-        + (
-            "It asks for more than the engine takes: smaller --prefill, --ctx or --conc"
+        remedy=(
+            "give smaller --prefill, --ctx or --conc: it asks for more than the engine takes"
             if answer.status in REFUSED
-            else "sparkop status and sparkop smoke tell more; the same command carries on"
-        ),
+            else "sparkop status and sparkop smoke tell more; then the same command again"
+        )
+        + "; what was measured is kept",
     )
 
 

@@ -33,6 +33,6 @@ def recipe_text(name: str) -> str:
         suggestion = nearest(name, known)
         raise UsageError(
             f"there is no recipe {name}",
-            remedy=" ".join(part for part in (suggestion, f"recipes: {', '.join(known)}") if part),
+            remedy=" ".join(part for part in (suggestion, f"name one of {', '.join(known)}") if part),
         )
     return (directory() / f"{name}.yaml").read_text(encoding="utf-8")

@@ -300,8 +300,17 @@ class TestFailures:
             sshd.client("ConnectTimeout 1", f"Port {silent.getsockname()[1]}")
             begin = time.monotonic()
             error = failure(host_of(sshd.target()))
-        assert "says nothing" in (error.cause or "")
+        assert "says nothing: the node may hang" in (error.cause or "")
+        assert (error.remedy or "").startswith("Look at"), "a step, no cause"
         assert time.monotonic() - begin < 5
+
+    def test_a_host_that_hangs_up_at_once(self, sshd: Sshd, host_of: Callable[[Target], SshHost]) -> None:
+        """One that boots, or whose sshd has too many: it says nothing, but it does not hang."""
+        with socket.create_server(("127.0.0.1", 0)) as hasty, ThreadPoolExecutor() as beside:
+            beside.submit(lambda: hasty.accept()[0].close())
+            sshd.client(f"Port {hasty.getsockname()[1]}")
+            error = failure(host_of(sshd.target()))
+        assert "closes the connection at once" in (error.cause or "")
 
     def test_a_program_that_does_not_end(
         self, start_sshd: Start, host_of: Callable[[Target], SshHost]

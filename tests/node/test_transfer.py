@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.client import IncompleteRead
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,19 @@ def test_a_hub_that_stalls_is_told_in_words(node: Node, either: Hub) -> None:
     assert status["error"]["kind"] == "network"
     assert status["error"]["message"].startswith("no byte came for ")
     assert status["error"]["message"].endswith(f"s; last: {silent}")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer"),
+        (ConnectionResetError(), "it was closed"),
+        (IncompleteRead(b"abc", 5), "it ended early"),
+    ],
+)
+def test_a_connection_that_fails_is_told_in_words(error: Exception, told: str) -> None:
+    """An error without words of its own was told with none, or by its class."""
+    assert http.in_words(error) == told
 
 
 def test_a_hub_that_takes_a_question_and_says_nothing_is_told_in_words(node: Node, hub: Hub) -> None:

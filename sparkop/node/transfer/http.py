@@ -39,6 +39,13 @@ _ENDS = {
 }
 
 
+def in_words(error: Exception) -> str:
+    """Why a connection failed. Python's error has often no words for it but its own name."""
+    if isinstance(error, http.client.IncompleteRead):
+        return "it ended early"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or "it was closed"
+
+
 class RetryError(Exception):
     """It may work later: ``after`` is the server's own Retry-After in seconds, or None.
 
@@ -147,9 +154,7 @@ class Body:
         except socket.timeout:
             count = None
         except (OSError, http.client.HTTPException) as error:
-            raise RetryError(
-                "the connection to %s failed: %s" % (self.whose, error or type(error).__name__)
-            ) from None
+            raise RetryError("the connection to %s failed: %s" % (self.whose, in_words(error))) from None
         if count is None:
             if self._socket is None or time.monotonic() - self._heard_at >= TIMEOUT:
                 raise RetryError("%s has sent nothing for %d s" % (self.whose, TIMEOUT))
@@ -248,7 +253,7 @@ class Client:
         whose = self._node or server_of(url)
         if isinstance(error, socket.timeout):
             return "%s does not answer: nothing came for %d s" % (whose, TIMEOUT)
-        return "%s: %s" % (whose, error or type(error).__name__)
+        return "%s: %s" % (whose, in_words(error))
 
     def _proxy(self, origin: Origin) -> str:
         if self._command is not None or urllib.request.proxy_bypass(origin[1]):

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, List, Optional
 from .fetch import PAUSES
 from .files import File, Job, StoppedError, TransferError
 from .hashing import CHUNK
-from .http import RetryError
+from .http import RetryError, in_words
 from .peering import check_ways
 from .serve import IMAGE, write_chunk
 from .sources import Limiter, Source
@@ -187,7 +187,7 @@ class ImageRun:
             _be_patient(client.socket(url))
             self._load(response)
         except (OSError, HTTPException) as error:
-            raise RetryError("the connection failed: %s" % (error or type(error).__name__)) from None
+            raise RetryError("the connection failed: %s" % in_words(error)) from None
         finally:
             client.close()
 

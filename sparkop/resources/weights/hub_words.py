@@ -107,4 +107,4 @@ def _status(error: Exception, name: str, endpoint: str) -> BlockedError:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+    return (str(error) or "it gave no reason").strip().splitlines()[0]
