@@ -59,11 +59,18 @@ PATTERNS = (
         "set engine.container.ulimits.memlock: -1; kernel 7.0.0-1019-nvidia needs kho=off at boot",
     ),
     Pattern(
+        r"cannot find any model weights",
+        "the repository holds no weight files (*.safetensors) at this revision, or none was selected",
+        "see the files on the model's page, and correct weights.repository, weights.revision, "
+        "weights.include or weights.exclude",
+    ),
+    Pattern(
         r"no such file or directory: '?[^ ']*(safetensors|\.json)|"
-        r"safetensors.*(not found|incomplete|header)|cannot find any model weights|"
+        r"safetensors.*(not found|incomplete|header)|"
         r"error while deserializing header|does not appear to have a file named",
         "a file of the checkpoint is missing or damaged",
-        "sparkop diff shows which; sparkop apply fetches it again",
+        "sparkop diff shows which, and sparkop apply fetches it again; where nothing differs the repository "
+        "has it so: correct weights.repository or weights.revision",
     ),
     Pattern(
         r"address already in use|errno 98",

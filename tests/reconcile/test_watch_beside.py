@@ -95,6 +95,19 @@ def test_a_fault_that_one_look_has_seen_is_in_the_story(
     assert len(cluster.world.writes) == before
 
 
+def test_a_fault_that_was_over_before_a_restart_stands_before_it_in_the_story() -> None:
+    """A node lost power and came back: "that is over" stood after the group served again, minutes later."""
+    cluster, watching = watched()
+    silent(cluster)
+    watching.ticks(2)
+    answers(cluster)
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 255)
+    watching.ticks(3)
+    told = {each.event: each.at for each in happened(cluster.observe(canary=False))}
+    assert told["fault"] < told["mended"] <= told["restart"] < told["ready"]
+
+
 def test_a_fault_that_comes_and_goes_at_every_look_does_not_fill_the_story() -> None:
     cluster, watching = watched()
     until = cluster.clock.now + 1800

@@ -36,6 +36,10 @@ def container(code: int = 1, *, oom: bool = False) -> Container:
             "missing or damaged",
         ),
         ("SafetensorError: Error while deserializing header: incomplete metadata", "missing or damaged"),
+        (
+            "RuntimeError: Cannot find any model weights with `/model`",
+            "holds no weight files (*.safetensors)",
+        ),
         ("OSError: [Errno 98] Address already in use", "port"),
         (
             "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying "
@@ -57,6 +61,14 @@ def test_known_lines_name_the_cause_and_a_remedy(line: str, says: str) -> None:
     assert found is not None
     assert says in found[0]
     assert found[1]
+
+
+def test_a_repository_without_weights_is_not_fetched_again() -> None:
+    """All of it was verified: the same files would come."""
+    found = likely_cause(None, ["RuntimeError: Cannot find any model weights with `/model`"])
+    assert found is not None
+    assert "correct weights.repository, weights.revision" in found[1]
+    assert "fetch" not in found[1]
 
 
 def test_the_kernels_word_goes_first() -> None:

@@ -38,6 +38,7 @@ from sparkop.reconcile.watch.story import (
     boots_in,
     entries_due,
     faults_of,
+    gone_since,
     life_due,
     ranks_down,
     since,
@@ -111,6 +112,8 @@ class Watch:
         self.holder = new_holder()
         self.teller = Teller(say)
         self._before: dict[str, Fault] | None = None
+        self._gone: dict[str, float] = {}
+        """Faults that were told and are not found any more -> when the first look in a row missed them."""
         self._boots: dict[str, str] = {}
         """Boot ids as they were when all was well last, and those of nodes seen since for the first time."""
         self._others: dict[str, tuple[dict[str, Any], float]] = {}
@@ -260,6 +263,7 @@ class Watch:
         with Beside(self.faults_now, self.teller, self.rhythm.period) as beside:
             outcome = carry_out_in(context, part, held, self.resources)
         self._before = {**beside.seen, **(self._before or {})}
+        self._gone = {what: at for what, at in self._gone.items() if what not in beside.seen}
         self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
         return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
@@ -346,7 +350,9 @@ class Watch:
             return []
         at = self.clock.time()
         now = self.clock.monotonic()
-        due = entries_due(entries_in(document), self._before, faults, at, reading.observed.unknown)
+        known = entries_in(document)
+        self._gone = gone_since(known, faults, self._gone, at)
+        due = entries_due(known, self._before, faults, at, reading.observed.unknown, self._gone)
         due += life_due(self.eye.life, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 

@@ -131,9 +131,11 @@ def entries_due(
     now: Mapping[str, Fault],
     at: float,
     unread: Container[str] = (),
+    gone: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Entries for faults that were there at two looks (``then`` and ``now``), for those that were over at the
-    second, and for those that were gone at two, of nodes that were read. ``at``: seconds since 1970."""
+    second, and for those that were gone at two, of nodes that were read. ``at``: seconds since 1970.
+    ``gone``: of `gone_since`; else a fault that was over before a restart stood after it in the story."""
     if then is None:
         return []
     known = open_faults(entries)
@@ -141,8 +143,17 @@ def entries_due(
     for what, fault in then.items():
         if what not in now and what not in known and not _told_often(entries, what, at):
             due += [_begun(what, fault), _over(what, at)]
-    gone = (what for what in sorted(known) if what not in now and what not in then)
-    return due + [_over(what, at) for what in gone if known[what].get("node") not in unread]
+    over = (what for what in sorted(known) if what not in now and what not in then)
+    moments = gone or {}
+    return due + [_over(w, moments.get(w, at)) for w in over if known[w].get("node") not in unread]
+
+
+def gone_since(
+    entries: Sequence[Mapping[str, Any]], now: Container[str], before: Mapping[str, float], at: float
+) -> dict[str, float]:
+    """Faults that were told and are not there ``now``, each with the moment of the first look in a row that
+    has not seen it. ``before``: the same of the look before."""
+    return {what: before.get(what, at) for what in open_faults(entries) if what not in now}
 
 
 def _begun(what: str, fault: Fault) -> dict[str, Any]:
