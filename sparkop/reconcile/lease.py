@@ -378,12 +378,19 @@ def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:
 
 
 def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> LeaseHeldError:
+    if lease is None or lease.released:
+        return LeaseHeldError(
+            "another sparkop had the lease meanwhile; it is free again",
+            node=node,
+            cause=cause,
+            remedy="run the same command again",
+        )
     return LeaseHeldError(
         "another sparkop writes to this cluster",
         node=node,
-        cause=f"held by {lease.told}" if lease else cause,
-        remedy="wait for it to end; if it is gone for good, this command takes over after "
-        f"{EXPIRY:.0f} s, or: sparkop lease break",
+        cause=f"held by {lease.told}",
+        remedy="wait for it to end, then run the same command again; if it is gone for good, that takes over "
+        f"after {EXPIRY:.0f} s, and after sparkop lease break at once",
     )
 
 

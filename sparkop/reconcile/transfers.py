@@ -115,8 +115,8 @@ def cancel_all(
         raise
     except LeaseHeldError as error:
         error.remedy = (
-            "end that command first (Ctrl-C leaves its transfers running), then run this one again; "
-            f"if it is gone for good, this one takes over after {EXPIRY:.0f} s"
+            "end that command first (Ctrl-C leaves its transfers running), then run this one again: "
+            f"it takes over after {EXPIRY:.0f} s from one that is gone for good"
         )
         raise
 

@@ -107,6 +107,9 @@ def test_a_living_holder_is_not_disturbed() -> None:
         with pytest.raises(LeaseHeldError) as caught, holding(cluster, "eve", clock=OnSleep(first.renew)):
             pytest.fail("two writers")
         assert "apply" in (caught.value.cause or "")
+        told = str(caught.value.remedy)
+        assert "run the same command again" in told, "this one has left: it takes over nothing"
+        assert "this command takes over" not in told
         write(cluster.hosts()["spark-1"], first, "x")
 
 
@@ -202,14 +205,15 @@ def test_a_lease_that_changes_hands_while_it_is_waited_for_is_asked_for_again() 
 
 
 def test_a_contender_that_gets_one_node_gives_it_back() -> None:
-    """Two that start at once must not hold half of the cluster each."""
+    """Two that start at once must not hold half of the cluster each. Whom the other left before it could say
+    who it was is told that the lease is free: it was told who held it, and to wait."""
     cluster = Cluster.make()
     second_node = SimulatedHost(cluster.node("spark-2"))
     documents = cluster.observe(canary=False).observed.documents
     with holding(cluster, "ada"):
         pass
     with (
-        pytest.raises(LeaseHeldError),
+        pytest.raises(LeaseHeldError, match="it is free again") as caught,
         hold(
             cluster.spec,
             cluster.hosts(),
@@ -221,6 +225,7 @@ def test_a_contender_that_gets_one_node_gives_it_back() -> None:
         ),
     ):
         pytest.fail("an epoch was given twice")
+    assert caught.value.remedy == "run the same command again"
     assert all(state.released for state in states(cluster))
     assert second_node.name == "spark-2"
 
