@@ -267,7 +267,7 @@ def _sound(answer: Answer, what: str) -> Answer:
         remedy=(
             "give smaller --prefill, --ctx or --conc: it asks for more than the engine takes"
             if answer.status in REFUSED
-            else "sparkop status and sparkop smoke tell more; then the same command again"
+            else "sparkop status and sparkop smoke tell more; the same command carries on"
         )
         + "; what was measured is kept",
     )
