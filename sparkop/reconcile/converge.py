@@ -261,8 +261,7 @@ def remains(plan: Plan, command: str = "apply") -> None:
 
 
 def _blocked(blocker: Blocker) -> str:
-    cause = blocker.cause
-    return f"{blocker.node} {blocker.resource}: {cause.field}: {cause.observed}; {blocker.remedy}"
+    return f"{blocker.node} {_told(blocker)}; {blocker.remedy}"
 
 
 def _not_read(unknown: Unknown) -> str:
@@ -307,7 +306,7 @@ def _first_failure(outcome: Outcome) -> BaseException:
 
 
 def _told(blocker: Blocker) -> str:
-    return f"{blocker.resource}: {blocker.cause.told}"
+    return f"{blocker.resource}: {blocker.cause.told_of(blocker.resource)}"
 
 
 def _summary(plan: Plan) -> str:

@@ -283,9 +283,7 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     causes += [(o.node, o.resource, o.cause) for o in plan.operations]
     for where, resource, cause in causes:
         if where == node and kind_of(resource) == kind:
-            again = cause.field == kind  # the kind stands before it wherever this is shown
-            told = f"{cause.observed} -> {cause.desired}" if again else cause.told
-            return ResourceStatus(kind, "differs", told)
+            return ResourceStatus(kind, "differs", cause.told_of(kind))
     return ResourceStatus(kind, "ok")
 
 

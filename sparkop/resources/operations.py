@@ -38,6 +38,11 @@ class Cause:
         """``field: observed -> desired``, wherever a cause is shown or remembered."""
         return f"{self.field}: {self.observed} -> {self.desired}"
 
+    def told_of(self, resource: str) -> str:
+        """The same where the resource stands before it: a field of that name is not said again."""
+        again = self.field in (kind_of(resource), resource.rpartition("/")[2])
+        return f"{self.observed} -> {self.desired}" if again else self.told
+
 
 def kind_of(resource: str) -> str:
     """``rank`` of ``rank/1``."""

@@ -28,14 +28,15 @@ def operation_line(operation: Operation) -> str:
     """``start     rank/1            spark-2  container: missing -> running``."""
     notes = [ORIGINS[operation.origin]] if operation.origin in ORIGINS else []
     notes += [cost_text(operation.cost)] if cost_text(operation.cost) else []
-    return f"{operation.action:<9} {operation.resource:<18} {operation.node}  {operation.cause.told}" + (
+    told = operation.cause.told_of(operation.resource)
+    return f"{operation.action:<9} {operation.resource:<18} {operation.node}  {told}" + (
         f"  [{', '.join(notes)}]" if notes else ""
     )
 
 
 def blocker_line(blocker: Blocker) -> str:
     """``blocked   ... ; do: ...``."""
-    told = with_remedy(blocker.cause.told, blocker.remedy)
+    told = with_remedy(blocker.cause.told_of(blocker.resource), blocker.remedy)
     return f"blocked   {blocker.resource:<18} {blocker.node}  {told}"
 
 

@@ -8,9 +8,9 @@ from sparkop.errors import SparkopError, UnreachableError
 from sparkop.reconcile.converge import remains
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
-from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Unknown
 from sparkop.views.errors import error_lines
-from sparkop.views.plan_text import unknown_line
+from sparkop.views.plan_text import blocker_line, operation_line, unknown_line
 from sparkop.views.progress import outcome_line, without_style
 
 
@@ -21,6 +21,21 @@ def test_a_node_that_is_lost_anywhere_has_a_next_command() -> None:
     known = UnreachableError("The host key is not known.", node="spark-4", remedy="accept it")
     assert error_lines(known)[-1].plain == "  do: accept it"
     assert not any("do:" in line.plain for line in error_lines(SparkopError("unexpected")))
+
+
+@pytest.mark.parametrize(
+    ("resource", "field", "told"),
+    [
+        ("weights", "weights", "spark-2  4 of 5 -> 5"),
+        ("state/cluster.json", "cluster.json", "spark-2  4 of 5 -> 5"),
+        ("rank/1", "container", "spark-2  container: 4 of 5 -> 5"),
+    ],
+)
+def test_a_plan_line_says_its_resource_once(resource: str, field: str, told: str) -> None:
+    """``weights  spark-2  weights: 4 of 5`` said it twice."""
+    cause = Cause(field, "4 of 5", "5")
+    assert operation_line(Operation(Action.COPY, "spark-2", resource, cause)).endswith(told)
+    assert blocker_line(Blocker("spark-2", resource, cause, "wait")).endswith(f"{told}; do: wait")
 
 
 def test_a_node_that_can_not_be_read_is_told_with_one_way_out() -> None:

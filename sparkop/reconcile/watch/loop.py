@@ -292,7 +292,9 @@ class Watch:
             return
         life, now = self.eye.life, self.clock.monotonic()
         told = {
-            "plan": [f"{o.action} {o.resource} {o.node}: {o.cause.told}" for o in plan.operations],
+            "plan": [
+                f"{o.action} {o.resource} {o.node}: {o.cause.told_of(o.resource)}" for o in plan.operations
+            ],
             "gpus": self.eye.gpus.readings,
             "group": {
                 "verdict": life.verdict,

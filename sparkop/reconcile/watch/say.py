@@ -116,7 +116,7 @@ class Teller:
 def why_of(plan: Plan) -> str:
     """The cause of its first operation, in one line."""
     first = plan.operations[0]
-    return f"{first.resource}: {first.cause.told}"
+    return f"{first.resource}: {first.cause.told_of(first.resource)}"
 
 
 def _steady(text: str) -> str:

@@ -61,7 +61,7 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
     """By a name that stays the same while it lasts."""
     found: dict[str, Fault] = {}
     for blocker in plan.blockers:
-        fault = Fault(blocker.node, blocker.cause.told, blocker.remedy)
+        fault = Fault(blocker.node, blocker.cause.told_of(blocker.resource), blocker.remedy)
         found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
