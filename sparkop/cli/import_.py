@@ -13,8 +13,9 @@ from sparkop.cli.options import output_option
 from sparkop.errors import UsageError
 
 if TYPE_CHECKING:
-    from sparkop.spec.import_recipe import Imported, Unmapped
+    from sparkop.spec.import_recipe import Imported
     from sparkop.spec.models import ClusterSpec
+    from sparkop.spec.recipe_file import Unmapped
 
 _LARGEST = 256 * 1024
 """Bytes of a file of variables; those of the recipes have some thousands."""
@@ -53,8 +54,9 @@ def command(
 
     Exit codes: 0, 64 the recipe can't be told or FILE can't be read, 65 the overlay would not be valid.
     """
-    from sparkop.spec.import_recipe import convert, laid_over, names_in, overlay_text, recipe_of
+    from sparkop.spec.import_recipe import convert, laid_over, overlay_text, recipe_of
     from sparkop.spec.load import load
+    from sparkop.spec.recipe_file import names_in
     from sparkop.spec.recipe_variables import Recipe, reference_page
     from sparkop.spec.recipes import directory
 

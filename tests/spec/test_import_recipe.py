@@ -15,14 +15,13 @@ from sparkop.spec.import_recipe import (
     Imported,
     convert,
     laid_over,
-    names_in,
     overlay_text,
-    read_file,
     recipe_of,
 )
 from sparkop.spec.load import load
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.problems import InvalidSpecError
+from sparkop.spec.recipe_file import names_in, read_file
 from sparkop.spec.recipe_variables import Recipe
 from sparkop.spec.recipes import directory
 from tests.engines.specs import facts_of
