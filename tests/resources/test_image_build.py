@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError
-from sparkop.hosts.simulated import SimulatedContainers
+from sparkop.hosts.simulated_docker import SimulatedContainers
 from sparkop.hosts.simulated_node import SimulatedImage
 from sparkop.resources.events import Phase
 from sparkop.resources.image import build as image_build
