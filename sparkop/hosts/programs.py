@@ -76,6 +76,7 @@ def program(*modules: str) -> Program:
 def probe_program() -> Program:
     """Reads everything observed (node/probe.py)."""
     parts = (
+        "facts",
         "engine",
         "gpus",
         "network",

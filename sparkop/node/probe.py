@@ -40,13 +40,11 @@ from __future__ import annotations
 import json
 import os
 import select
-import stat
 import sys
 import time
-from binascii import b2a_base64
 
-from . import engine, network, wire
-from .wire import maybe, read_text
+from . import engine, facts, network, wire
+from .wire import read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,19 +57,16 @@ TURN = 0.25
 """Seconds between two looks at a file that is waited for."""
 LEDGER_VERSION = 1
 """As in node/transfer/ledger.py."""
-LARGEST_FILE = 64 << 20
 FILES = (".json", ".draft", ".lock", ".log", ".log.1")
 """Endings of the files of the state folder; those of its folders have none."""
 TRIP, TRIP_DRAFT = "trip.json", "trip.draft"
 """Of the memory guard (node/memguard/record.py). The draft is its record until that is published, else
 nothing but zeros."""
-TOOLS = ("docker", "nvidia-smi", "nvidia-ctk", "rsync", "openssl", "ssh", "python3")
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
     *("changed", "follower", "removable"),
 }
 """Sections that are read only when something is asked of them."""
-MORE_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 class Probe:
@@ -85,13 +80,13 @@ class Probe:
     def document(self) -> dict[str, Any]:
         """Read every section asked for; nvidia-smi runs beside the rest."""
         sections: dict[str, Callable[[], Json]] = {
-            "machine": machine,
-            "tools": lambda: tools(self.asked("tools") or TOOLS),
-            "memory": memory,
+            "machine": facts.machine,
+            "tools": lambda: facts.tools(self.asked("tools") or facts.TOOLS),
+            "memory": facts.memory,
             "fabric": lambda: network.fabric(self.asked("peers")),
-            "disk": lambda: self.each("disk", disk),
-            "files": lambda: self.each("files", lambda path: file_fact(self.path(path))),
-            "contents": lambda: self.each("contents", lambda path: contents(self.path(path))),
+            "disk": lambda: self.each("disk", facts.disk),
+            "files": lambda: self.each("files", lambda path: facts.file(self.path(path))),
+            "contents": lambda: self.each("contents", lambda path: facts.contents(self.path(path))),
             "state": self.state,
             "follower": self.follower,
             "weights": self.weights,
@@ -294,128 +289,6 @@ def stamp_of(path: str) -> list[int] | None:
 
 def read_json(path: str) -> Json:
     return json.loads(read_text(path))
-
-
-def machine() -> dict[str, Any]:
-    import grp
-    import pwd
-
-    uid = os.getuid()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
-    groups = []
-    for gid in sorted({os.getegid(), *os.getgroups()}):
-        try:
-            groups.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            groups.append(str(gid))
-    listed_groups = []
-    for line in (maybe("/etc/group") or "").splitlines():
-        fields = line.split(":")
-        if len(fields) == 4 and user in fields[3].split(","):
-            listed_groups.append(fields[0])
-    system = os.uname()
-    release = dict(
-        line.split("=", 1) for line in (maybe("/etc/os-release") or "").splitlines() if "=" in line
-    )
-    product = maybe("/sys/class/dmi/id/product_name") or maybe("/proc/device-tree/model")
-    return {
-        "hostname": system.nodename,
-        "machine_id": read_text("/etc/machine-id").strip(),
-        "boot_id": read_text("/proc/sys/kernel/random/boot_id").strip(),
-        "arch": system.machine,
-        "kernel": system.release,
-        "os": release.get("PRETTY_NAME", "").strip('"') or None,
-        "cmdline": maybe("/proc/cmdline"),
-        "uptime_s": float(read_text("/proc/uptime").split()[0]),
-        "time_s": time.time(),
-        "home": os.path.expanduser("~"),
-        "user": user,
-        "uid": uid,
-        "groups": groups,
-        "pending_groups": sorted(set(listed_groups) - set(groups)),
-        "cpu_count": len(os.sched_getaffinity(0)),
-        "product": product.rstrip("\0") if product else None,
-        "reboot_required": os.path.exists("/var/run/reboot-required"),
-    }
-
-
-def tools(names: Any) -> dict[str, str | None]:
-    folders = [f for f in os.environ.get("PATH", "").split(os.pathsep) if f]
-    folders += [f for f in MORE_PATH if f not in folders]
-    found: dict[str, str | None] = {"python": "%d.%d.%d" % sys.version_info[:3]}
-    for name in names:
-        candidates = (os.path.join(folder, name) for folder in folders)
-        found[name] = next((c for c in candidates if os.path.isfile(c) and os.access(c, os.X_OK)), None)
-    return found
-
-
-def memory() -> dict[str, int | None]:
-    figures = {}
-    for line in read_text("/proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        if rest.strip():
-            figures[name] = int(rest.split()[0]) * 1024
-    return {
-        "total": figures["MemTotal"],
-        "available": figures["MemAvailable"],
-        "free": figures["MemFree"],
-        "buffers": figures.get("Buffers", 0),
-        "cached": figures.get("Cached", 0),
-        "swap_total": figures.get("SwapTotal", 0),
-        "swap_free": figures.get("SwapFree", 0),
-        "cma_total": figures.get("CmaTotal"),
-        "cma_free": figures.get("CmaFree"),
-    }
-
-
-def disk(path: str) -> dict[str, Any]:
-    """The file system of the path, or of its nearest folder that exists."""
-    place = os.path.realpath(wire.expand(path))
-    while not os.path.isdir(place):
-        place = os.path.dirname(place)
-    figures = os.statvfs(place)
-    return {
-        "path": place,
-        "total": figures.f_blocks * figures.f_frsize,
-        "free": figures.f_bavail * figures.f_frsize,
-        "inodes_free": figures.f_favail,
-        "device": os.stat(place).st_dev,
-    }
-
-
-def file_fact(path: str) -> dict[str, Any] | None:
-    import hashlib
-
-    try:
-        with wire.regular(path) as stream:
-            facts = os.fstat(stream.fileno())
-            return {
-                "size": facts.st_size,
-                "mode": stat.S_IMODE(facts.st_mode),
-                "uid": facts.st_uid,
-                "sha256": hashlib.sha256(whole(stream, path, facts.st_size)).hexdigest()
-                if facts.st_size <= LARGEST_FILE
-                else None,
-            }
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def contents(path: str) -> str | None:
-    try:
-        with wire.regular(path) as stream:
-            return b2a_base64(whole(stream, path, os.fstat(stream.fileno()).st_size), newline=False).decode()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def whole(stream: BinaryIO, path: str, size: int) -> bytes:
-    if size > LARGEST_FILE:
-        raise ValueError("%s is larger than %d MiB" % (path, LARGEST_FILE >> 20))
-    return stream.read(LARGEST_FILE)
 
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:

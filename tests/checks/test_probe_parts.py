@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkop.hosts.document import parse_document
-from sparkop.node import health, ping, probe
+from sparkop.node import facts, health, ping, probe
 
 NCCL = b"\0" * 37 + b"NCCL version 2.30.7+cuda13.0\0compiled\0"
 
@@ -69,7 +69,7 @@ class TestLibraries:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It was an error before, so that no staged library was ever used."""
-        monkeypatch.setattr(probe, "LARGEST_FILE", 8)
+        monkeypatch.setattr(facts, "LARGEST_FILE", 8)
         path = tmp_path / "lib"
         path.write_bytes(NCCL)
         found = document(sections=["files"], files=[str(path)])

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sparkop.hosts.obstacle import obstacle
-from sparkop.node import engine, gpus, network, probe, weights, wire
+from sparkop.node import engine, facts, gpus, network, probe, weights, wire
 
 LOST_TEXT = "Failed to initialize NVML: Unknown Error"
 LOST = f"pynvml.NVMLError_Unknown: {LOST_TEXT}\n".encode()
@@ -165,7 +165,7 @@ class TestUnknown:
         assert answer["state"] == {"good.json": 1, "bad.json": None}
 
     def test_a_section_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(probe, "read_text", lambda _path: "nothing: here\n")
+        monkeypatch.setattr(facts, "read_text", lambda _path: "nothing: here\n")
         answer = document(sections=["memory"])
         assert "memory" not in answer
         assert answer["errors"]["memory"]
@@ -392,7 +392,7 @@ def test_tools_are_found_where_a_login_without_sbin_would_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = probe.tools(["sh", "no-such-tool"])
+    found = facts.tools(["sh", "no-such-tool"])
     assert found["sh"] in ("/usr/bin/sh", "/bin/sh")
     assert found["no-such-tool"] is None
 
