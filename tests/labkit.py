@@ -19,10 +19,12 @@ from pathlib import Path
 import pytest
 
 from sparkop.inside import INSIDE_VARIABLE
+from sparkop.lab.down import down
 from sparkop.lab.enter import CLONE_NEWNET, CLONE_NEWNS, command_inside, environment, join
-from sparkop.lab.lab import Lab, LabConfig, down, up
+from sparkop.lab.lab import Lab, LabConfig
 from sparkop.lab.layout import LAB_VARIABLE, LabPaths
 from sparkop.lab.processes import start_time
+from sparkop.lab.up import up
 
 CLONE_FS = 0x00000200
 

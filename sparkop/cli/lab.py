@@ -79,8 +79,9 @@ def up(
 ) -> None:
     """Bring the lab up; nothing to do when it is, as the given options say."""
     from sparkop.lab import engines
-    from sparkop.lab.lab import OPTIONS, LabConfig, engine_shares
-    from sparkop.lab.lab import up as bring_up
+    from sparkop.lab.lab import LabConfig, engine_shares
+    from sparkop.lab.up import OPTIONS
+    from sparkop.lab.up import up as bring_up
 
     shares = engine_shares(share) + engines.shares()
     config = LabConfig(hosts=hosts, memory_bytes=memory, disk_bytes=disk, shares=shares)
@@ -94,7 +95,7 @@ def up(
 @name_option
 def down(name: str | None) -> None:
     """Remove the lab and all that is left of it."""
-    from sparkop.lab.lab import down as take_down
+    from sparkop.lab.down import down as take_down
 
     if not take_down(name, _say):
         _say("nothing was up")

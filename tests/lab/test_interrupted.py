@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkop.lab.lab import ENDING, _uninterrupted
+from sparkop.lab.up import ENDING, _uninterrupted
 
 
 class Told(BaseException):

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from sparkop.lab import hub
+from sparkop.lab.down import down
 from sparkop.lab.enter import command_inside, environment
-from sparkop.lab.lab import Lab, LabConfig, down, up
+from sparkop.lab.lab import Lab, LabConfig
 from sparkop.lab.layout import LAB_VARIABLE, LabError, LabPaths
 from sparkop.lab.processes import start_time
+from sparkop.lab.up import up
 from tests.labkit import busybox, engine_config, inside, run_inside, temporary_lab, until
 
 pytestmark = pytest.mark.lab
@@ -382,7 +384,7 @@ class TestDown:
     @pytest.mark.parametrize("delay", [0.02, 0.1, 0.2, 0.35, 0.5, 0.7])
     def test_up_killed_half_way(self, delay: float) -> None:
         name = f"half-{os.getpid()}"
-        command = [sys.executable, "-c", f"from sparkop.lab.lab import up; print(flush=True); up({name!r})"]
+        command = [sys.executable, "-c", f"from sparkop.lab.up import up; print(flush=True); up({name!r})"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
             assert process.stdout is not None
             process.stdout.readline()

@@ -94,7 +94,7 @@ def test_a_machine_smaller_than_the_default_host_can_have_a_lab(
         return SimpleNamespace(name="default", hosts=())
 
     monkeypatch.setattr(os, "sysconf", lambda _name: 1 << 15)  # pages and their size: 1 GiB
-    monkeypatch.setattr("sparkop.lab.lab.up", up)
+    monkeypatch.setattr("sparkop.lab.up.up", up)
     assert cli.run(["lab", "up", "--engines", "none", "--disk", "1g"]) == 0
     assert asked == [["disk"]]
     assert cli.run(["lab", "up", "--memory", "4g"]) == 64
