@@ -14,7 +14,7 @@ from sparkop.engines.common import has_key
 from sparkop.engines.paths import ENGINE_FILE, ENGINE_FILE_TARGET, expand, key_path
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
@@ -28,13 +28,10 @@ PLACEHOLDER = "{key}"
 """What the node's program replaces by the key, so that a new key never leaves the node."""
 
 
-class ApiKey:
+class ApiKey(Resource):
     """One operation makes or mends both files."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         if not has_key(spec) or node.name != spec.head.name:

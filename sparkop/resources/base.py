@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What every kind of resource is: what it reads, how it differs (pure), and how one operation is done.
 
 A resource never decides while it performs, and never reads while it compares:
@@ -124,12 +125,10 @@ class Context:
 
 
 class Resource(Protocol):
-    """One kind of thing on the nodes."""
+    """One kind of thing on the nodes. One that reads nothing of a sort leaves that method out."""
 
-    @property
-    def kind(self) -> str:
-        """The part of ``Operation.resource`` before the slash."""
-        ...
+    kind: str
+    """The part of ``Operation.resource`` before the slash."""
 
     def prepare(self, spec: ClusterSpec) -> Any:
         """Read what lies outside the nodes; kept as ``Desired.outside[kind]``. None: nothing to read.
@@ -137,7 +136,7 @@ class Resource(Protocol):
         Does not raise for a service that is away: why it could not be read is the ``problem`` of what it
         returns (text; absent or empty when all is well), and ``diff`` tells it.
         """
-        ...
+        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         """What it wants of the probe request for this node (see docs/explanation/architecture.md).
@@ -145,7 +144,7 @@ class Resource(Protocol):
         Requests of all resources are merged: lists are joined without doubles, mappings are merged, and a
         scalar that two resources set differently is a fault.
         """
-        ...
+        return {}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         """Compare. Plans only for nodes in ``observed.documents``; a section in a document's ``errors`` that

@@ -4,19 +4,17 @@ can't be set up is a warning and never keeps the model from serving."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkop.engines.paths import key_path
 from sparkop.errors import SparkopError
-from sparkop.hosts.base import Json
 from sparkop.records import dataclass
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import CONTROLLER, NodeSpec
+from sparkop.spec.nodes import CONTROLLER
 
 if TYPE_CHECKING:
     from sparkop.clients.profile import Profile
@@ -32,7 +30,7 @@ class PiSeen:
     problem: str = ""
 
 
-class Clients:
+class Clients(Resource):
     """One operation a client, on the controller, which has no lease: it writes there as its user."""
 
     kind = KIND
@@ -49,9 +47,6 @@ class Clients:
             return PiSeen(tuple(differences(profile, texts_of(plan))) if plan.needed else ())
         except SparkopError as error:
             return PiSeen(problem=error.message)
-
-    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         seen = desired.outside.get(KIND)

@@ -1,15 +1,11 @@
-# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """The served API. Ready means that tokens come out (principle 5); a rank that ends ends the wait."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from sparkop.engines.common import has_key
 from sparkop.engines.paths import key_path
-from sparkop.hosts.base import Json, ReadableHost
-from sparkop.resources.base import Clock, Context, Difference
+from sparkop.hosts.base import ReadableHost
+from sparkop.resources.base import Clock, Context, Difference, Resource
 from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import age, examine
@@ -18,7 +14,6 @@ from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.ready import wait_ready
 from sparkop.serving.canary import EndpointState, Question, Serving, look
 from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import NodeSpec
 
 KIND = "endpoint"
 NO_GOOD_TOKENS = "the API gave no good tokens"
@@ -70,16 +65,10 @@ def loading(desired: Desired, observed: Observed, history: History) -> str:
     return f"loading for {precise_seconds(max(known))}; {normal_start(desired.spec, history.start_seconds)}"
 
 
-class Endpoint:
+class Endpoint(Resource):
     """One operation: wait until tokens come."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
-
-    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         if not observed.complete or not desired.ranks:

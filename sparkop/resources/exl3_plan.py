@@ -19,7 +19,7 @@ from sparkop.errors import BlockedError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.resources.acts import write_file
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
@@ -35,13 +35,10 @@ _OTHER_PLAN = "name another plan of the checkpoint in engine.exl3.plan"
 _NO_PLANS = "weights.repository has no EXL3 plans: take another one, or leave engine.exl3 out"
 
 
-class Exl3Plan:
+class Exl3Plan(Resource):
     """Nothing for engines that have no such plan."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         plan = plan_of(spec)

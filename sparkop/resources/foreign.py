@@ -12,7 +12,7 @@ from typing import Any
 from sparkop.engines.common import container_names
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Container, Document
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import state_text
 from sparkop.resources.guard import guard_names
@@ -26,13 +26,10 @@ KIND = "foreign"
 GRACE = 30.0
 
 
-class Foreign:
+class Foreign(Resource):
     """Removes only what the user agreed to, and never another cluster's."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         request: dict[str, Json] = {"containers": _names(spec), "labels": [f"{ROLE}={ROLE_RANK}"]}

@@ -7,18 +7,13 @@ counts as a stop: nothing else ever leaves one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.resources.acts import keep_in_story, remove_file
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Intent, Observed
 from sparkop.resources.operations import Action, Cause, Operation
-from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import NodeSpec
 
 KIND = "intent"
 FILE = "intent.json"
@@ -26,16 +21,10 @@ STOP = "stop"
 """The event in the history."""
 
 
-class HumanIntent:
+class HumanIntent(Resource):
     """Takes the mark of a stop away; ``stop`` plans the operation that leaves it."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
-
-    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         marks = ((name, intent_in(observed.documents[name])) for name in desired.nodes)

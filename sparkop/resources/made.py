@@ -30,7 +30,7 @@ REMOVAL = 600.0
 """Seconds that a node gets for the checkpoint's files."""
 
 
-class Made:
+class Made(Resource):
     """Removes; plans nothing by itself."""
 
     kind = KIND

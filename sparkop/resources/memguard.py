@@ -14,7 +14,7 @@ from sparkop.hosts.obstacle import Obstacle, obstacle
 from sparkop.node.memguard.guard import Floors
 from sparkop.resources import memory_gate, trip
 from sparkop.resources.acts import ensure_directory
-from sparkop.resources.base import Clock, Context, Difference
+from sparkop.resources.base import Clock, Context, Difference, Resource
 from sparkop.resources.compare import human_seconds, unread, whole
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.group import age
@@ -46,14 +46,11 @@ SILENT = 60.0
 """Seconds without a reading after which a guard that runs is taken for hung; it writes one each ten."""
 
 
-class MemoryGuard:
+class MemoryGuard(Resource):
     """Replaced without touching the ranks: the new one is started first, where the old one's name allows it;
     it waits for the old one's end, and guards in the same moment."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         labels = [f"{CLUSTER}={spec.name}"]

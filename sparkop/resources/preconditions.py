@@ -13,7 +13,7 @@ from typing import Any
 from sparkop.engines.paths import cache_directory, state_directory
 from sparkop.hosts.base import Json
 from sparkop.records import dataclass
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.checks import refused
 from sparkop.resources.checks.model import DISK, FABRIC, PREREQUISITES
 from sparkop.resources.checks.storage import DOCKER_ROOT, TEMPORARY
@@ -35,14 +35,11 @@ def _disks(spec: ClusterSpec, node: NodeSpec) -> Mapping[str, Json]:
 
 
 @dataclass(frozen=True)
-class Precondition:
+class Precondition(Resource):
     """The failed checks of one kind."""
 
     kind: str
     asks: Request = _nothing_more
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         return self.asks(spec, node)

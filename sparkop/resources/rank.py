@@ -21,7 +21,7 @@ from sparkop.hosts.base import ContainerSpec, Json
 from sparkop.hosts.document import parse_document
 from sparkop.resources import memory_gate, silent_docker, trip
 from sparkop.resources.acts import ensure_directory, record
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import KEY, Found, Group, examine
@@ -43,13 +43,10 @@ SETTLED = 0.01
 """Memory has come back when it grows by less than this part of all memory between two looks."""
 
 
-class Ranks:
+class Ranks(Resource):
     """All ranks of the cluster."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         return {"labels": [f"{CLUSTER}={spec.name}"], "containers": list(container_names(spec))}

@@ -14,7 +14,7 @@ from sparkop.errors import LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.hosts.obstacle import obstacle
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found, examine
 from sparkop.resources.masking import ON_NODES
@@ -47,13 +47,10 @@ def follow_or_tell(context: Context, node: str, container: str, rank: int) -> No
         context.log(f"the log of {container} is not kept: {error.message}", node)
 
 
-class RankLogs:
+class RankLogs(Resource):
     """One follower for each rank that runs and may stay."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         return {"follower": True}

@@ -13,7 +13,7 @@ from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document
 from sparkop.resources import intent, trip
 from sparkop.resources.acts import mend_history, write_file
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.guard import program, program_file
@@ -36,13 +36,10 @@ MARKS = (OWNER, trip.FILE, intent.FILE, HISTORY)
 """Files that may forbid something: where one of them can't be read, nothing is known."""
 
 
-class StateFiles:
+class StateFiles(Resource):
     """The owner's mark makes the folder; then the guard's program."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         return {"files": [program_file()]}

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002 (the parameters of the Resource protocol)
 """What the memory guard has left when it killed ranks: the same numbers are not launched again unasked."""
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document, parse_document
 from sparkop.records import dataclass
 from sparkop.resources.acts import keep_in_story, remove_file
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, whole
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.spec.models import ClusterSpec
-from sparkop.spec.nodes import NodeSpec
 from sparkop.threads import side_by_side
 
 KIND = "trip"
@@ -63,16 +61,10 @@ class Story:
     """Who of them took most."""
 
 
-class GuardTrip:
+class GuardTrip(Resource):
     """Blocks until the numbers change or a human confirms them; then the record is taken away."""
 
     kind = KIND
-
-    def prepare(self, spec: ClusterSpec) -> Any:
-        return None
-
-    def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []

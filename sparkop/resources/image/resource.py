@@ -14,7 +14,7 @@ from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
 from sparkop.resources.acts import record
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.image import build as image_build
@@ -32,7 +32,7 @@ TOLD_EVERY = 0.5
 """Seconds between two progress events of a pull."""
 
 
-class EngineImage:
+class EngineImage(Resource):
     """Absent: pulled. Another one than the head's, where only a tag is named: pulled again."""
 
     kind = KIND

@@ -15,7 +15,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Disk, Document, Weights
 from sparkop.node.transfer.files import File
-from sparkop.resources.base import Context, Difference
+from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired, DesiredNode
 from sparkop.resources.observed import History, Observed
@@ -40,7 +40,7 @@ NAMED = 3
 """Files named in a cause; the rest is counted."""
 
 
-class WeightFiles:
+class WeightFiles(Resource):
     """Absent, wrong or unverified files: fetched, copied or hashed."""
 
     kind = KIND
