@@ -111,22 +111,25 @@ def _uv() -> str:
 
 def _run(argv: list[str], say: Say) -> None:
     words = " ".join(argv[:3])
-    began = time.monotonic()
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            while True:
-                try:
-                    _, said = process.communicate(timeout=TOLD_EVERY)
-                    break
-                except subprocess.TimeoutExpired:
-                    passed = time.monotonic() - began
-                    if passed > INSTALL_SECONDS:
-                        raise LabError(f"{words}: no end after {INSTALL_SECONDS:g} s") from None
-                    say(f"still installing ({passed:.0f} s)")
+            said = _said(process, words, say)
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
         raise LabError(f"{words}: exit {process.returncode}: {said[-2000:]}")
+
+
+def _said(process: subprocess.Popen[str], words: str, say: Say) -> str:
+    """Standard error of a program, at its end; meanwhile is told that it goes on. Raises LabError."""
+    began = time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=TOLD_EVERY)[1]
+        passed = time.monotonic() - began
+        if passed > INSTALL_SECONDS:
+            raise LabError(f"{words}: no end after {INSTALL_SECONDS:g} s")
+        say(f"still installing ({passed:.0f} s)")
