@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparkop.cli.new_file import write_new
 from sparkop.cli.options import output_option
 from sparkop.errors import UsageError
 
@@ -87,7 +88,7 @@ def command(
     elif target is None:
         click.echo(overlay, nl=False)
     if target is not None:
-        _write(target, overlay)
+        write_new(target, overlay)
         click.echo(f"Next: sparkop validate {base or chosen.value + '.yaml'} --overlay {target}", err=True)
 
 
@@ -105,16 +106,6 @@ def _read(path: Path) -> str:
     if len(content) > _LARGEST or "\0" in text:
         raise UsageError(f"{path} is no file of variables: it is too long, or binary")
     return text
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} exists", remedy="name another file, or move it away") from None
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _tell(unmapped: Sequence[Unmapped], spec: ClusterSpec) -> None:

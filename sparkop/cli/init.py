@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparkop.cli.new_file import write_new
 from sparkop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def command(
     if target is None:
         click.echo(text, nl=False)
     else:
-        _write(target, text)
+        write_new(target, text)
+        click.echo(f"{target} written", err=True)
     _tell_refusals(text)
     where = target or "spec.yaml"
     click.echo(f"Next: sparkop validate {where}, then sparkop diff {where} (reads only).", err=True)
@@ -116,14 +118,3 @@ def _ask_nodes(text: str) -> dict[int, Found]:
             words = f"fabric {fabric.address} on {fabric.interface}, devices {', '.join(fabric.hcas)}"
         found[index] = Found(document.machine.hostname, words)
     return found
-
-
-def _write(target: Path, text: str) -> None:
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{target} exists", remedy="name another file, or move it away") from None
-    except OSError as error:
-        raise UsageError(f"{target} can't be written: {error.strerror}") from None
-    click.echo(f"{target} written", err=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from sparkop.lab import network, seed
 from sparkop.lab.cgroups import Cgroups, CgroupV1
 from sparkop.lab.layout import NICS, HostPaths, LabError
-from sparkop.lab.processes import kill, recall, remember, run, wait_for
+from sparkop.lab.processes import finish, kill, recall, remember, run, wait_for
 from sparkop.lab.start import start_init
 from sparkop.records import dataclass
 
@@ -213,16 +213,7 @@ class Host:
         Raises LabError when it fails (unless ``check`` is false) or takes over ``timeout`` seconds.
         """
         try:
-            done = subprocess.run(
-                self.command(argv),
-                input=stdin,
-                stdin=None if stdin is not None else subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout,
-                check=False,
-            )
+            done = finish(self.command(argv), stdin, timeout)
         except subprocess.TimeoutExpired:
             raise LabError(f"{self.name}: {' '.join(argv)}: no end after {timeout:g} s") from None
         if check and done.returncode != 0:

@@ -20,16 +20,7 @@ def run(argv: Sequence[str], *, stdin: str | None = None, timeout: float = 120) 
     Raises LabError with the command's own words when it fails or takes longer than ``timeout`` seconds.
     """
     try:
-        done = subprocess.run(
-            list(argv),
-            input=stdin,
-            stdin=None if stdin is not None else subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
+        done = finish(argv, stdin, timeout)
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
@@ -38,6 +29,20 @@ def run(argv: Sequence[str], *, stdin: str | None = None, timeout: float = 120) 
         words = (done.stderr.strip() or done.stdout.strip() or "no output")[-2000:]
         raise LabError(f"{' '.join(argv)}: exit {done.returncode}: {words}")
     return done.stdout
+
+
+def finish(argv: Sequence[str], stdin: str | None, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, whatever that is. Raises OSError, or TimeoutExpired after ``timeout`` s."""
+    return subprocess.run(
+        list(argv),
+        input=stdin,
+        stdin=None if stdin is not None else subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )
 
 
 def start_time(pid: int) -> str | None:
