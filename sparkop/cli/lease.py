@@ -20,7 +20,7 @@ def group() -> None:
 @output_option
 def show(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], output: str) -> int:
     """Show the lease of every node. Exit codes: 0, 4 a node could not be read."""
-    from sparkop.reconcile.lease import show_lease
+    from sparkop.reconcile.lease_seen import show_lease
     from sparkop.reconcile.nodes import readable_nodes
     from sparkop.views.lease import show_leases
 

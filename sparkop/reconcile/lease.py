@@ -20,8 +20,17 @@ from functools import partial
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
-from sparkop.hosts.base import Fence, Host, Json, ReadableHost
-from sparkop.hosts.document import Document, parse_document
+from sparkop.hosts.base import Fence, Host, Json
+from sparkop.hosts.document import Document
+from sparkop.reconcile.lease_seen import (
+    DamagedLeaseError,
+    LeaseState,
+    damage_of,
+    lease_in,
+    look_at_lease,
+    show_lease,
+    told_writer,
+)
 from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
 from sparkop.resources.base import Clock
@@ -45,91 +54,8 @@ STOPPED_DEADLINE = 5.0
 LEAVING_DEADLINE = 1.0
 """The same when the user leaves now."""
 LOOK_EVERY = 1.0
-SIGN_EVERY = 30.0
-"""Seconds between two signs of life of a watch."""
-FILE = "lease.json"
 YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
-
-
-class DamagedLeaseError(LeaseHeldError):
-    """What a node has is no lease: nobody can write until a human breaks it."""
-
-
-@dataclass(frozen=True)
-class LeaseState:
-    """The lease on one node, as it was read."""
-
-    node: str
-    holder: str
-    token: int
-    """Grows with every holder; the node's file calls it ``epoch``."""
-    heartbeat: int
-    released: bool
-    info: Mapping[str, Json]
-
-    @property
-    def expected(self) -> dict[str, Json]:
-        """What the node compares before it hands the lease over."""
-        return {"holder": self.holder, "epoch": self.token, "heartbeat": self.heartbeat}
-
-    @property
-    def told(self) -> str:
-        """``ada@laptop (apply), token 7``."""
-        return f"{_writer(self.info, self.holder)}, token {self.token}"
-
-
-def _writer(info: Mapping[str, Json], holder: str) -> str:
-    """``ada@laptop (apply)``."""
-    command = f" ({info['command']})" if info.get("command") else ""
-    return f"{info.get('who') or holder}{command}"
-
-
-def lease_in(node: str, document: Document) -> LeaseState | None:
-    """The lease in a node's document; None when there was never one, or it can't be read."""
-    lease = (document.state or {}).get(FILE)
-    if not isinstance(lease, dict) or not isinstance(lease.get("epoch"), int):
-        return None
-    info = lease.get("info")
-    return LeaseState(
-        node=node,
-        holder=str(lease.get("holder") or ""),
-        token=lease["epoch"],
-        heartbeat=int(lease.get("heartbeat") or 0),
-        released=bool(lease.get("released")),
-        info=info if isinstance(info, dict) else {},
-    )
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A watch that has given a sign of life. ``seconds`` ago, by the node's clock."""
-
-    who: str
-    seconds: float
-
-    @property
-    def alive(self) -> bool:
-        """It is not long past the time for its next one."""
-        return self.seconds <= 3 * SIGN_EVERY
-
-
-def signs_in(document: Document | None) -> tuple[Sign, ...]:
-    """Who watches, by the head's lease; the newest sign first, and of each user and machine only that: who
-    was killed and began anew has left the sign of before."""
-    lease = (document.state or {}).get(FILE) if document is not None else None
-    watches = lease.get("watches") if isinstance(lease, dict) else None
-    if not isinstance(watches, dict) or document is None or document.machine is None:
-        return ()
-    found: dict[str, Sign] = {}
-    for holder, sign in watches.items():
-        at = sign.get("at") if isinstance(sign, dict) else None
-        if isinstance(at, int | float):
-            info = sign.get("info")
-            who = str((info.get("who") if isinstance(info, dict) else None) or holder)
-            own = Sign(who, max(0.0, document.machine.time_s - at))
-            found[who] = min(own, found.get(who, own), key=lambda each: each.seconds)
-    return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
 
 def tell_watching(spec: ClusterSpec, head: Host, holder: str, *, over: bool = False) -> None:
@@ -196,8 +122,7 @@ class Held:
         lease = answer.get("lease")
         wanted = lease.get("wanted") if isinstance(lease, dict) else None
         if isinstance(wanted, dict):
-            info = wanted.get("info")
-            self.wanted_by = _writer(info if isinstance(info, dict) else {}, str(wanted.get("holder") or ""))
+            self.wanted_by = told_writer(wanted.get("info"), str(wanted.get("holder") or ""))
             self.wanted.set()
 
     def end_beats(self) -> None:
@@ -276,8 +201,9 @@ def hold(
                 taken[name] = fence  # it may take it yet
                 raise
             except LeaseHeldError as error:
-                document = _look(spec, hosts[name], fence)
-                raise _damage(document, name) or _held(name, lease_in(name, document), error.cause) from error
+                document = look_at_lease(spec, hosts[name], fence.directory)
+                lease = lease_in(name, document)
+                raise damage_of(document, name) or _held(name, lease, error.cause) from error
             except BlockedError as error:
                 if not spare:
                     raise
@@ -316,7 +242,7 @@ class _Contender:
 
     def look(self, name: str) -> LeaseState | None:
         """The lease as it is there now."""
-        looking = partial(_look, self.spec, self.hosts[name], self.fences[name])
+        looking = partial(look_at_lease, self.spec, self.hosts[name], self.fences[name].directory)
         waits = partial("{} has not told who holds the lease".format, name)
         return lease_in(name, patiently(looking, waits, self.emit, self.stop))
 
@@ -372,11 +298,6 @@ def _free(
     return expected, token
 
 
-def _look(spec: ClusterSpec, host: ReadableHost, fence: Fence) -> Document:
-    request = {"sections": ["state"], "cluster": spec.name, "state": fence.directory}
-    return parse_document(host.probe(request), node=host.name)
-
-
 def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> LeaseHeldError:
     if lease is None or lease.released:
         return LeaseHeldError(
@@ -392,32 +313,6 @@ def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> Leas
         remedy="wait for it to end, then run the same command again; if it is gone for good, that takes over "
         f"after {EXPIRY:.0f} s, and after sparkop lease break at once",
     )
-
-
-def show_lease(
-    spec: ClusterSpec, hosts: Mapping[str, ReadableHost]
-) -> dict[str, LeaseState | SparkopError | None]:
-    """The lease on every node, or why it can't be read."""
-    found: dict[str, LeaseState | SparkopError | None] = {}
-    for node in spec.nodes:
-        fence = Fence(spec.name, "", 0, state_directory(spec, node))
-        try:
-            document = _look(spec, hosts[node.name], fence)
-            found[node.name] = _damage(document, node.name) or lease_in(node.name, document)
-        except SparkopError as error:
-            found[node.name] = error
-    return found
-
-
-def _damage(document: Document, node: str) -> DamagedLeaseError | None:
-    """What is there and is no lease: it is not free, every write is refused."""
-    problem = document.error("state", FILE)
-    there = FILE in (document.state or {})
-    if problem is None and there and lease_in(node, document) is None:
-        problem = "it is damaged"
-    if problem is None:
-        return None
-    return DamagedLeaseError(f"{FILE} can't be read: {problem}", node=node, remedy="sparkop lease break")
 
 
 def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from sparkop.engines.common import container_names
 from sparkop.hosts.document import Document, Unit
 from sparkop.reconcile.access import access_of
 from sparkop.reconcile.history import entries_in
-from sparkop.reconcile.lease import Sign, signs_in
+from sparkop.reconcile.lease_seen import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from sparkop.errors import SparkopError
-from sparkop.reconcile.lease import LeaseState
+from sparkop.reconcile.lease_seen import LeaseState
 from sparkop.resources.operations import with_remedy
 from sparkop.views.console import out, print_json
 from sparkop.views.documents import document

@@ -16,17 +16,8 @@ from sparkop.hosts.base import Fence, Host
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import lease, transfers
-from sparkop.reconcile.lease import (
-    EXPIRY,
-    LOOK_EVERY,
-    DamagedLeaseError,
-    Held,
-    LeaseState,
-    break_lease,
-    hold,
-    new_holder,
-    show_lease,
-)
+from sparkop.reconcile.lease import EXPIRY, LOOK_EVERY, Held, break_lease, hold, new_holder
+from sparkop.reconcile.lease_seen import DamagedLeaseError, LeaseState, show_lease
 from sparkop.resources.events import Event, Phase, ignore
 from tests.reconcile.simulation import Cluster, PlayedWeights, SimulatedClock, spec_of
 

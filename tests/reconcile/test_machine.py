@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sparkop.errors import LeaseHeldError, SparkopError
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedContainer, SimulatedCrash, SimulatedNode
-from sparkop.reconcile.lease import Held, break_lease, show_lease
+from sparkop.reconcile.lease import Held, break_lease
+from sparkop.reconcile.lease_seen import show_lease
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import Cluster, spec_of
 from tests.reconcile.test_damaged import damage

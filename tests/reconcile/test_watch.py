@@ -17,7 +17,7 @@ from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.node import file_act
 from sparkop.reconcile.events import happened
-from sparkop.reconcile.lease import LeaseState, show_lease
+from sparkop.reconcile.lease_seen import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.watch.loop import once
 from sparkop.resources.liveness import Verdict

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkop.reconcile.lease import signs_in
+from sparkop.reconcile.lease_seen import signs_in
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.speeds import FILE, configuration
 from sparkop.reconcile.status import Status, status_of

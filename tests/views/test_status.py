@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparkop.reconcile.lease import Sign
+from sparkop.reconcile.lease_seen import Sign
 from sparkop.reconcile.status import WatchStatus, status_of
 from sparkop.resources.observed import GaveUp, Restart
 from sparkop.serving.canary import EndpointState, Serving

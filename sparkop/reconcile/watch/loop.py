@@ -21,7 +21,8 @@ from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import WATCH, entries_in
-from sparkop.reconcile.lease import SIGN_EVERY, Held, hold, lease_in, new_holder, tell_watching
+from sparkop.reconcile.lease import Held, hold, new_holder, tell_watching
+from sparkop.reconcile.lease_seen import SIGN_EVERY, lease_in
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan

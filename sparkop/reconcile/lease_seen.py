@@ -1,0 +1,128 @@
+"""What nodes say of the lease: who writes, who watches, and what is damaged. Read only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkop.engines.paths import state_directory
+from sparkop.errors import LeaseHeldError, SparkopError
+from sparkop.hosts.base import Json, ReadableHost
+from sparkop.hosts.document import Document, parse_document
+from sparkop.records import dataclass
+from sparkop.spec.models import ClusterSpec
+
+SIGN_EVERY = 30.0
+"""Seconds between two signs of life of a watch."""
+FILE = "lease.json"
+
+
+class DamagedLeaseError(LeaseHeldError):
+    """What a node has is no lease: nobody can write until a human breaks it."""
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """The lease on one node, as it was read."""
+
+    node: str
+    holder: str
+    token: int
+    """Grows with every holder; the node's file calls it ``epoch``."""
+    heartbeat: int
+    released: bool
+    info: Mapping[str, Json]
+
+    @property
+    def expected(self) -> dict[str, Json]:
+        """What the node compares before it hands the lease over."""
+        return {"holder": self.holder, "epoch": self.token, "heartbeat": self.heartbeat}
+
+    @property
+    def told(self) -> str:
+        """``ada@laptop (apply), token 7``."""
+        return f"{told_writer(dict(self.info), self.holder)}, token {self.token}"
+
+
+def told_writer(info: Json, holder: str) -> str:
+    """``ada@laptop (apply)``; where ``info`` is damaged, the holder's name."""
+    known = info if isinstance(info, dict) else {}
+    command = f" ({known['command']})" if known.get("command") else ""
+    return f"{known.get('who') or holder}{command}"
+
+
+def lease_in(node: str, document: Document) -> LeaseState | None:
+    """The lease in a node's document; None when there was never one, or it can't be read."""
+    lease = (document.state or {}).get(FILE)
+    if not isinstance(lease, dict) or not isinstance(lease.get("epoch"), int):
+        return None
+    info = lease.get("info")
+    return LeaseState(
+        node=node,
+        holder=str(lease.get("holder") or ""),
+        token=lease["epoch"],
+        heartbeat=int(lease.get("heartbeat") or 0),
+        released=bool(lease.get("released")),
+        info=info if isinstance(info, dict) else {},
+    )
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A watch that has given a sign of life. ``seconds`` ago, by the node's clock."""
+
+    who: str
+    seconds: float
+
+    @property
+    def alive(self) -> bool:
+        """It is not long past the time for its next one."""
+        return self.seconds <= 3 * SIGN_EVERY
+
+
+def signs_in(document: Document | None) -> tuple[Sign, ...]:
+    """Who watches, by the head's lease; the newest sign first, and of each user and machine only that: who
+    was killed and began anew has left the sign of before."""
+    lease = (document.state or {}).get(FILE) if document is not None else None
+    watches = lease.get("watches") if isinstance(lease, dict) else None
+    if not isinstance(watches, dict) or document is None or document.machine is None:
+        return ()
+    found: dict[str, Sign] = {}
+    for holder, sign in watches.items():
+        at = sign.get("at") if isinstance(sign, dict) else None
+        if isinstance(at, int | float):
+            info = sign.get("info")
+            who = str((info.get("who") if isinstance(info, dict) else None) or holder)
+            own = Sign(who, max(0.0, document.machine.time_s - at))
+            found[who] = min(own, found.get(who, own), key=lambda each: each.seconds)
+    return tuple(sorted(found.values(), key=lambda each: each.seconds))
+
+
+def look_at_lease(spec: ClusterSpec, host: ReadableHost, directory: str) -> Document:
+    """A node's state as it is now. ``directory``: the cluster's there. Raises UnreachableError."""
+    request = {"sections": ["state"], "cluster": spec.name, "state": directory}
+    return parse_document(host.probe(request), node=host.name)
+
+
+def show_lease(
+    spec: ClusterSpec, hosts: Mapping[str, ReadableHost]
+) -> dict[str, LeaseState | SparkopError | None]:
+    """The lease on every node, or why it can't be read."""
+    found: dict[str, LeaseState | SparkopError | None] = {}
+    for node in spec.nodes:
+        try:
+            document = look_at_lease(spec, hosts[node.name], state_directory(spec, node))
+            found[node.name] = damage_of(document, node.name) or lease_in(node.name, document)
+        except SparkopError as error:
+            found[node.name] = error
+    return found
+
+
+def damage_of(document: Document, node: str) -> DamagedLeaseError | None:
+    """What is there and is no lease: it is not free, every write is refused."""
+    problem = document.error("state", FILE)
+    there = FILE in (document.state or {})
+    if problem is None and there and lease_in(node, document) is None:
+        problem = "it is damaged"
+    if problem is None:
+        return None
+    return DamagedLeaseError(f"{FILE} can't be read: {problem}", node=node, remedy="sparkop lease break")
