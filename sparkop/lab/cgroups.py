@@ -89,6 +89,7 @@ def to_json(groups: Cgroups) -> dict[str, object]:
 
 
 def from_json(data: Mapping[str, object]) -> Cgroups:
+    """What ``to_json`` wrote, read again."""
     if data["version"] == 1:
         hierarchies = data["hierarchies"]
         assert isinstance(hierarchies, dict)

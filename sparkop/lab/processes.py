@@ -71,6 +71,7 @@ def recall(file: Path) -> int | None:
 
 
 def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
+    """Signal each process; one that is gone already is passed over."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -32,6 +32,8 @@ def of_others(state: str) -> dict[str, set[str]]:
 
 
 def claimed(state: str) -> set[str]:
+    """Real paths of the files that a cluster's ledger or its running transfer names, and their links in a hub
+    cache."""
     ledger = document(os.path.join(state, "ledger", "weights.json")).get("files")
     job = document(os.path.join(state, "transfer", "job.json"))
     paths = {str(path) for path in ledger} if isinstance(ledger, dict) else set()
@@ -52,6 +54,7 @@ def claimed(state: str) -> set[str]:
 
 
 def name_of(state: str) -> str:
+    """The cluster of a state folder; the folder's own name where no file tells it."""
     found = document(os.path.join(state, "cluster.json")).get("cluster")
     return found if isinstance(found, str) else os.path.basename(state)
 

@@ -97,6 +97,7 @@ def ask(
 
 
 def carries(labels: dict[str, str], wanted: str) -> bool:
+    """Whether there is a label ``key``, or ``key=value``."""
     key, equals, value = wanted.partition("=")
     return key in labels and (not equals or labels[key] == value)
 
@@ -130,6 +131,7 @@ def moment(text: str | None) -> str | None:
 
 
 def image(answer: Json) -> dict[str, Any] | None:
+    """An image, as inspected; None when there is none."""
     if answer is None:
         return None
     return {
@@ -146,6 +148,7 @@ def listed_image(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings(info: dict[str, Any]) -> dict[str, Any]:
+    """Of the engine itself, by ``docker info``."""
     status = [" ".join(map(str, pair)) for pair in info.get("DriverStatus") or ()]
     return {
         "root": info.get("DockerRootDir"),

@@ -51,6 +51,7 @@ def answer(running: list[Any], timeout: float) -> dict[str, Any]:
 
 
 def gpu_device(row: list[str]) -> dict[str, Any]:
+    """A row of nvidia-smi about a GPU."""
     row = row + [""] * (6 - len(row))
     keys = ("utilization_percent", "power_w", "temperature_c", "clock_mhz")
     figures = {key: figure(text) for key, text in zip(keys, row[2:])}  # noqa: B905 (3.8)
@@ -58,6 +59,7 @@ def gpu_device(row: list[str]) -> dict[str, Any]:
 
 
 def user(row: list[str]) -> dict[str, Any]:
+    """A row about a process that holds GPU memory; its bytes are None where they are not told."""
     used = figure(row[-1])
     return {
         "pid": int(row[0]),
@@ -67,6 +69,7 @@ def user(row: list[str]) -> dict[str, Any]:
 
 
 def figure(text: str) -> float | None:
+    """The number that a field begins with; None for ``[N/A]`` and the like."""
     try:
         number = float(text.split()[0])
     except (ValueError, IndexError):

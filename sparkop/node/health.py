@@ -65,10 +65,12 @@ def read(errors: dict[str, str]) -> dict[str, Any]:
 
 
 def min_free() -> int:
+    """Bytes of vm.min_free_kbytes."""
     return int(read_text("/proc/sys/vm/min_free_kbytes")) * 1024
 
 
 def synchronised() -> bool:
+    """Whether the kernel holds the clock for synchronised. Raises OSError."""
     import ctypes  # slow to load, and only this needs it
 
     state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # modes 0: reads only
@@ -78,6 +80,7 @@ def synchronised() -> bool:
 
 
 def cdi() -> list[str]:
+    """Device descriptions of the Container Device Interface."""
     return [folder + "/" + name for folder in CDI_FOLDERS for name in listed(folder)]
 
 
@@ -109,6 +112,7 @@ def remove_ipc() -> bool:
 
 
 def linger() -> bool:
+    """Whether logind keeps the user's processes when nobody is logged in."""
     import pwd
 
     return os.path.exists("/var/lib/systemd/linger/" + pwd.getpwuid(os.getuid()).pw_name)

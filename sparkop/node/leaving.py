@@ -228,11 +228,13 @@ def below(folder: str) -> list[str]:
 
 
 def unread(error: OSError) -> None:
+    """Raise a failure of a walk, but none over what has gone meanwhile."""
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
 
 def is_within(path: str, folder: str) -> bool:
+    """Both absolute."""
     return os.path.commonpath([path, folder]) == folder
 
 
@@ -243,6 +245,7 @@ def above(path: str) -> list[str]:
 
 
 def size_of(path: str) -> int:
+    """Bytes of a regular file; 0 for all else, and for what can't be seen."""
     with suppress(OSError):
         facts = os.lstat(path)
         return facts.st_size if stat.S_ISREG(facts.st_mode) else 0

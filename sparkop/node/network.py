@@ -25,6 +25,7 @@ NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
 def fabric(peers: list[str]) -> dict[str, Any]:
+    """RDMA devices, interfaces, and the routes to ``peers``. Raises OSError."""
     with Netlink() as netlink:
         addresses = netlink.addresses()
         routes = {peer: netlink.route(peer) for peer in peers}
@@ -71,6 +72,7 @@ def device(name: str) -> dict[str, Any]:
 
 
 def interface(name: str, addresses: list[str]) -> dict[str, Any]:
+    """A network interface, by sysfs."""
     folder = "/sys/class/net/%s/" % name
     carrier = maybe(folder + "carrier")
     speed = number(maybe(folder + "speed"))
@@ -159,6 +161,7 @@ class Netlink:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
+    """Of a netlink message, by kind."""
     found = {}
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)

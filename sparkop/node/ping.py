@@ -41,6 +41,7 @@ def ping(address: str, source: str, size: int) -> dict[str, Any]:
 
 
 def icmp_socket() -> socket.socket:
+    """A ping socket; a raw one where the user may have no ping socket. Raises PermissionError."""
     try:
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
     except PermissionError:
@@ -56,6 +57,7 @@ def message(sequence: int, payload: int) -> bytes:
 
 
 def checksum(data: bytes) -> int:
+    """Of the Internet (RFC 1071)."""
     total: int = sum(struct.unpack("!%dH" % ((len(data) + 1) // 2), data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -63,6 +65,7 @@ def checksum(data: bytes) -> int:
 
 
 def answered(sock: socket.socket, address: str, sequence: int, deadline: float) -> bool:
+    """Whether this echo request is answered until ``deadline``, a moment of time.monotonic."""
     raw = sock.type & socket.SOCK_RAW == socket.SOCK_RAW
     while True:
         left = deadline - time.monotonic()

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    """Pass one connection on until either side ends it. Returns the exit status."""
     request = json.loads(stdin.readline().decode())
     nonce = str(request["nonce"])
     try:
@@ -36,6 +37,7 @@ def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
 
 
 def connect(request: dict[str, object]) -> socket.socket:
+    """Raises OSError when nothing listens there."""
     if "unix" in request:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(request["unix"]))
@@ -47,6 +49,7 @@ def connect(request: dict[str, object]) -> socket.socket:
 
 
 def send(stdin: BinaryIO, connection: socket.socket) -> None:
+    """Pass standard input on; its end is told to the other side."""
     try:
         while True:
             data = stdin.read1(1 << 16)  # type: ignore[attr-defined]  # a BufferedReader: what there is

@@ -112,6 +112,7 @@ def check_kind(path: str, mode: int) -> None:
 
 
 def read_text(path: str) -> str:
+    """A small file. Raises OSError, also for what is no regular file."""
     with regular(path) as stream:
         return stream.read().decode("utf-8", "replace")
 
@@ -125,6 +126,7 @@ def maybe(path: str) -> str | None:
 
 
 def number(text: str | None) -> int | None:
+    """A whole number; None for any other text."""
     try:
         return int(text) if text is not None else None
     except ValueError:
