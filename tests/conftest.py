@@ -17,6 +17,26 @@ settings.load_profile("sparkop")
 # that interrupts would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONGEST = (
+    "tests/scenarios/test_faults.py",
+    "tests/scenarios/test_watch.py",
+    "tests/scenarios/test_smoke_and_bench.py",
+    "tests/scenarios/test_recipe_b.py",
+    "tests/scenarios/test_standin.py",
+    "tests/scenarios/test_vllm.py",
+    "tests/scenarios/test_connect.py",
+    "tests/scenarios/test_memguard_hosts.py",
+    "tests/scenarios/test_recipe_a.py",
+)
+"""Files of minutes each, longest first. A process runs whole files: one of these, begun last, would leave the
+other processes idle. Those with real vLLM (smoke_and_bench, vllm, connect) stand apart."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first; all others, and the tests of a file, keep their order."""
+    places = {file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.location[0], len(places)))
+
 
 @pytest.fixture(autouse=True)
 def _lab_by_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
