@@ -18,6 +18,8 @@ if [ $# -gt 0 ]; then
     step python -m pytest "$@"
     exit
 fi
+# The lab's vLLM (2.4 GB) comes beside lint and unit tests. Lab tests try again, and tell, what fails here.
+python -c 'from sparkop.lab.engine_venv import ensure_venv; ensure_venv()' >/dev/null 2>&1 &
 step ruff check .
 step ruff format --check .
 step mypy
