@@ -24,5 +24,6 @@ step ruff check .
 step ruff format --check .
 step mypy
 step lint-imports
-step python -m pytest -m "not lab and not vllm" -n 2 --dist loadfile --no-loadscope-reorder
-step python -m pytest -m "lab or vllm" -n 3 --dist loadfile --no-loadscope-reorder --timeout 600
+# More processes than cores: tests wait, for programs that start, for downloads, for states of the lab.
+step python -m pytest -m "not lab and not vllm" -n 3 --dist loadfile --no-loadscope-reorder
+step python -m pytest -m "lab or vllm" -n 4 --dist loadfile --no-loadscope-reorder --timeout 600
