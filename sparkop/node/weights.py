@@ -118,9 +118,8 @@ def hashes(path: str, file: dict[str, Any]) -> dict[str, str]:
 
 
 def stamp(facts: os.stat_result) -> dict[str, int]:
-    """What tells that a file is still the one that was hashed."""
+    """What tells that a file is still the one that was hashed; a device's number may change at a boot."""
     return {
-        "device": facts.st_dev,
         "inode": facts.st_ino,
         "size": facts.st_size,
         "mtime_ns": facts.st_mtime_ns,

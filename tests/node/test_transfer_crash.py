@@ -13,6 +13,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkop.node import weights
 from sparkop.node.transfer.blocks import ALIGN, Staging, page_buffer
 from sparkop.node.transfer.files import File, Piece
 from sparkop.node.transfer.ledger import Ledger, agrees
@@ -200,5 +201,17 @@ def test_a_stat_that_changed_is_not_believed(tmp_path: Path) -> None:
     entry = ledger.snapshot()[str(path.resolve())]
     assert agrees(str(path), entry, file)
     assert not agrees(str(path), entry, File("x", 3, sha256(b"abd")))
-    for name in ("device", "inode", "size", "mtime_ns", "ctime_ns"):
+    for name in ("inode", "size", "mtime_ns", "ctime_ns"):
         assert not agrees(str(path), {**entry, name: entry[name] + 1}, file), name
+
+
+def test_a_device_with_another_number_after_a_boot_costs_no_second_hash(tmp_path: Path) -> None:
+    """An entry of an older sparkop has the device's number of its boot."""
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    ledger = Ledger(str(tmp_path))
+    ledger.record(str(path), path.stat(), {"sha256": sha256(b"abc")})
+    entry = {**ledger.snapshot()[str(path.resolve())], "device": path.stat().st_dev + 1}
+    assert agrees(str(path), entry, File("x", 3, sha256(b"abc")))
+    probed = {"size": 3, "sha256": sha256(b"abc")}
+    assert weights.judge(probed, path.stat(), entry) == "verified"

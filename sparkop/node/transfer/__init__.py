@@ -10,7 +10,7 @@ What it keeps on the node:
     bytes on disk puts an entry here::
 
         {"version": 1,
-         "files": {"/real/path": {"device": 66306, "inode": 12, "size": 5, "mtime_ns": 1, "ctime_ns": 1,
+         "files": {"/real/path": {"inode": 12, "size": 5, "mtime_ns": 1, "ctime_ns": 1,
                                   "sha256": "64 hex", "git": "40 hex", "pieces": "64 hex"}}}
 
     The key is the real path (``os.path.realpath``: in a hub cache it is the blob). ``sha256`` is always

@@ -14,12 +14,12 @@ from .files import File
 VERSION = 1
 """Of the ledger's layout. What another sparkop wrote in another one proves nothing: it is hashed again."""
 _STAT = (
-    ("device", "st_dev"),
     ("inode", "st_ino"),
     ("size", "st_size"),
     ("mtime_ns", "st_mtime_ns"),
     ("ctime_ns", "st_ctime_ns"),
 )
+"""Not the device: its number can be another one after each boot, and all would be hashed again."""
 
 
 def sync_folder(path: str) -> None:
