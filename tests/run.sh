@@ -19,7 +19,11 @@ if [ $# -gt 0 ]; then
     exit
 fi
 # The lab's vLLM (2.4 GB) comes beside lint and unit tests. Lab tests try again, and tell, what fails here.
-python -c 'from sparkop.lab.engine_venv import ensure_venv; ensure_venv()' >/dev/null 2>&1 &
+setsid python -c 'from sparkop.lab.engine_venv import ensure_venv; ensure_venv()' >/dev/null 2>&1 &
+engine=$!
+trap 'kill -- -"$engine" 2>/dev/null || :' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 step ruff check .
 step ruff format --check .
 step mypy
