@@ -8,6 +8,7 @@
   x LeaseHeldError         5  another sparkop writes to this cluster
   x BlockedError           6  it can't be done until a human changes something
     + RebootedError            a node went down and came back while it was waited for
+    + DeclinedError            the user was asked, and said no
   x TimedOutError          3  it did not happen within its deadline
   x WaitInterruptedError 130  the user asked to stop while something was waited for
 """
@@ -107,6 +108,10 @@ class BlockedError(SparkopError):
 
 class RebootedError(BlockedError):
     """A node went down and came back while it was waited for: what ran there has to be started again."""
+
+
+class DeclinedError(BlockedError):
+    """The user was asked, and said no."""
 
 
 class TimedOutError(SparkopError):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkop.cli.options import Choice, output_option, reach_spec, refuse_unsafe, spec_options, yes_option
-from sparkop.errors import BlockedError, ExitCode, SpecError, TimedOutError, UsageError
+from sparkop.errors import BlockedError, DeclinedError, ExitCode, SpecError, TimedOutError, UsageError
 
 if TYPE_CHECKING:
     from sparkop.reconcile.converge import Approve
+    from sparkop.reconcile.remembered import Applied
     from sparkop.spec.load import LoadedSpec
     from sparkop.spec.models import ClusterSpec
 
@@ -43,9 +45,17 @@ def command(
 
 
 def apply_spec(
-    loaded: LoadedSpec, choice: Choice, *, yes: bool, adopt: bool, after_trip: bool, output: str
+    loaded: LoadedSpec,
+    choice: Choice,
+    *,
+    yes: bool,
+    adopt: bool,
+    after_trip: bool,
+    output: str,
+    instead_of: str | None = None,
 ) -> int:
-    """Converge, remember what was applied and what served, and tell."""
+    """Converge, remember what was applied and what served, and tell. ``instead_of``: the file that a rollback
+    leaves for this spec."""
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
 
@@ -54,13 +64,17 @@ def apply_spec(
         refuse_unsafe(loaded)
         from sparkop.reconcile.converge import converge
         from sparkop.reconcile.ready_specs import remember_ready
+        from sparkop.reconcile.remembered import remember
         from sparkop.views.outcomes import show_applied
         from sparkop.views.plan import ask_approval, show_left
         from sparkop.views.progress import logged_progress
 
         approve: Approve | None = None if yes else ask_approval
         _tell_left_behind(loaded.spec)
-        with _remembered(loaded.spec, choice), logged_progress(loaded.spec.name) as emit:
+        with (
+            _remembered(loaded.spec, choice, instead_of) as applied,
+            logged_progress(loaded.spec.name) as emit,
+        ):
             try:
                 result = converge(
                     loaded.spec,
@@ -68,24 +82,34 @@ def apply_spec(
                     emit=emit,
                     stop=stop,
                     approve=approve,
+                    command="rollback" if instead_of else "apply",
                     confirm_trip=after_trip,
                     adopt=adopt,
                 )
+            except DeclinedError:
+                raise
             except (BlockedError, TimedOutError):
-                _tell_of_rollback(loaded.spec)
+                _tell_of_rollback(loaded.spec, applied)
                 raise
         if result.interrupted:
             show_left(result.left)
     with _memory_may_fail("rollback will not find this spec"):
         remember_ready(loaded.spec)
+        if applied.instead_of:
+            remember(replace(applied, served=True))
     show_applied(result, output)
     return ExitCode.OK
 
 
-def _tell_of_rollback(spec: ClusterSpec) -> None:
-    """Where another spec has served last: this one may be what is wrong."""
+def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
+    """Where another spec has served: this one may be what is wrong."""
     from sparkop.reconcile.ready_specs import last_ready
 
+    if applied.instead_of:  # rollback goes on with this one
+        from sparkop.views.rollback import show_others
+
+        show_others(spec.name, Path(applied.spec))
+        return
     served = last_ready(spec.name)
     if served is not None and served == last_ready(spec.name, other_than=spec):
         click.echo(
@@ -114,24 +138,28 @@ def _memory_may_fail(what_is_lost: str) -> Iterator[None]:
 
 
 @contextmanager
-def _remembered(spec: ClusterSpec, choice: Choice) -> Iterator[None]:
-    """Later commands are about this spec, however its apply ends; one that is refused was never applied."""
+def _remembered(spec: ClusterSpec, choice: Choice, instead_of: str | None) -> Iterator[Applied]:
+    """Later commands are about this spec, however its apply ends; one that is refused, or that the user has
+    declined, was never applied."""
     from sparkop.reconcile.remembered import Applied, last_applied, remember
 
+    before: Applied | None = None
+    with suppress(UsageError):
+        before = last_applied()
     applied = Applied(
         cluster=spec.name,
         spec=str(choice.path.absolute()),
         overlays=tuple(str(path.absolute()) for path in choice.overlays),
         sets=choice.sets,
+        instead_of=instead_of,
     )
-    before: Applied | None = None
-    with suppress(UsageError):
-        before = last_applied()
+    if before and instead_of is None and (before.cluster, before.spec) == (applied.cluster, applied.spec):
+        applied = replace(applied, instead_of=before.instead_of)  # a rollback went there, and goes on
     with _memory_may_fail("later commands need the spec named"):
         remember(applied)
     try:
-        yield
-    except SpecError:
+        yield applied
+    except (SpecError, DeclinedError):
         with _memory_may_fail("later commands need the spec named"):
             remember(before)
         raise

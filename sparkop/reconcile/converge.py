@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sparkop.errors import (
     BlockedError,
+    DeclinedError,
     SparkopError,
     UnreachableError,
     WaitInterruptedError,
@@ -167,12 +168,13 @@ class _Run:
             self.emit(Event(Phase.NOTE, node=node, text=text))
 
     def ask(self, plan: Plan) -> None:
-        """The human's leave for the first plan that needs it. Raises BlockedError when it is not given."""
+        """The human's leave for the first plan that needs it. Raises DeclinedError when it is not given."""
         if self.approve is None or not (plan.stops_serving or _takes_foreign(plan)):
             return
         if not self.approve(plan):
-            raise BlockedError(
-                "left as it is: you said no", remedy="sparkop apply --yes goes ahead without asking"
+            raise DeclinedError(
+                "left as it is: you said no",
+                remedy=f"sparkop {self.command} --yes goes ahead without asking",
             )
         self.approve = None
 

@@ -10,18 +10,30 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sparkop.reconcile.remembered import state_directory
+from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
 KEPT = 5
 """Specs of one cluster that are kept, the newest first in ``order.json``."""
 
 
+@dataclass(frozen=True)
+class ReadySpec:
+    """One that is kept: its file, its text, and when it was ready last (seconds since 1970)."""
+
+    path: Path
+    text: str
+    at: float
+
+
 def remember_ready(spec: ClusterSpec) -> Path:
-    """Keep a spec that was seen to serve; the newest one. Atomic; returns its file, which ``apply`` takes.
+    """Keep a spec that was seen to serve; the newest one. Atomic; returns its file, which ``apply`` takes;
+    the file's time says when that was.
 
     Raises OSError when the controller's disk is full.
     """
@@ -32,6 +44,7 @@ def remember_ready(spec: ClusterSpec) -> Path:
     order = [name, *(each for each in _order(spec.name) if each != name)]
     if not (folder / name).exists():
         _write(folder / name, content)
+    os.utime(folder / name)
     if order != _order(spec.name):
         _write(folder / "order.json", json.dumps(order[:KEPT]) + "\n")
     for forgotten in order[KEPT:]:
@@ -42,14 +55,17 @@ def remember_ready(spec: ClusterSpec) -> Path:
 def last_ready(cluster: str, *, other_than: ClusterSpec | None = None) -> Path | None:
     """The newest spec of a cluster that was ready, and is not ``other_than``; None when none is known."""
     unwanted = text_of(other_than) if other_than is not None else None
+    return next((each.path for each in ready_specs(cluster) if each.text != unwanted), None)
+
+
+def ready_specs(cluster: str) -> list[ReadySpec]:
+    """Every spec that is kept of a cluster, the newest first."""
+    found = []
     for name in _order(cluster):
         path = _folder(cluster) / name
-        try:
-            if path.read_text(encoding="utf-8") != unwanted:
-                return path
-        except OSError:
-            continue
-    return None
+        with suppress(OSError, ValueError):
+            found.append(ReadySpec(path, path.read_text(encoding="utf-8"), path.stat().st_mtime))
+    return found
 
 
 def left_behind(spec: ClusterSpec) -> tuple[str, ...]:

@@ -19,12 +19,17 @@ from sparkop.records import dataclass
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply: the spec file, its overlays and its ``--set``, all absolute."""
+    """One apply: the spec file, its overlays and its ``--set``, all absolute.
+
+    ``instead_of``: the user's file that a rollback has left for this spec; ``served``: and it came ready.
+    """
 
     cluster: str
     spec: str
     overlays: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
+    instead_of: str | None = None
+    served: bool = False
 
 
 def state_directory() -> Path:
@@ -55,6 +60,8 @@ def last_applied() -> Applied | None:
             spec=str(document["spec"]),
             overlays=tuple(map(str, document.get("overlays", ()))),
             sets=tuple(map(str, document.get("sets", ()))),
+            instead_of=str(document["instead_of"]) if document.get("instead_of") else None,
+            served=document.get("served") is True,
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -7,13 +7,13 @@ import sys
 
 import click
 
-from sparkop.errors import BlockedError
+from sparkop.errors import DeclinedError
 
 
 def confirm(question: str) -> None:
-    """Ask, and raise BlockedError when the answer is no."""
+    """Ask, and raise DeclinedError when the answer is no."""
     if not agreed(question):
-        raise BlockedError("left as it is: you said no")
+        raise DeclinedError("left as it is: you said no")
 
 
 def agreed(question: str) -> bool:

@@ -17,11 +17,13 @@ import pytest
 from sparkop.cli import run
 from sparkop.errors import ExitCode, SpecError
 from sparkop.hosts.base import Host
+from sparkop.hosts.simulated_node import Fault, SimulatedCrash
 from sparkop.reconcile import converge as converging
 from sparkop.reconcile import nodes
 from sparkop.reconcile.remembered import last_applied
 from sparkop.spec.models import ClusterSpec
 from sparkop.views.console import out, talk
+from sparkop.views.rollback import differences
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 
 Write = Callable[..., Path]
@@ -127,8 +129,116 @@ def test_a_spec_broken_on_disk_is_told_and_left_for_the_last_one_that_was_ready(
     assert run(["rollback", *([str(spec)] if named else [])]) == ExitCode.OK
     told = capsys.readouterr().err
     assert "my-cluster.yaml" in told, "what is wrong with the file is said all the same"
-    assert "rolling back to" in told
+    assert "rolling back from" in told
     assert cluster.shape() == before
+
+
+def _serve_two(cluster: Cluster, write: Write) -> tuple[Path, dict[str, Any]]:
+    """64 MiB serves, then 32 MiB does, from the same file; the file, and the world of the first."""
+    spec = write()
+    assert run(["apply", str(spec)]) == ExitCode.OK
+    before = cluster.shape()
+    assert run(["apply", str(write(memory={"kvCache": "32 MiB"}))]) == ExitCode.OK
+    return spec, before
+
+
+def _interrupt(cluster: Cluster, after: int) -> bool:
+    """A rollback that dies after its nth write, as by `kill -9`; False: it was over before."""
+    cluster.world.faults[cluster.world.attempts + after] = Fault.AFTER
+    try:
+        return run(["rollback", "--yes"]) != ExitCode.OK
+    except SimulatedCrash:
+        return True
+    finally:
+        cluster.world.revive()
+
+
+@pytest.mark.parametrize("repeat", ["rollback", "rollback SPEC", "rollback gone", "apply", "apply, rollback"])
+def test_an_interrupted_rollback_goes_on_whatever_it_was_doing(
+    cluster: Cluster, write: Write, repeat: str
+) -> None:
+    """Killed after any write, run again: it went to the spec that it had just fled from. SPEC may be gone by
+    then; `apply` alone goes on with it too."""
+    spec, before = _serve_two(cluster, write)
+    after, died = 0, True
+    while died:
+        if not spec.exists():
+            write()
+        assert run(["apply", str(write(memory={"kvCache": "32 MiB"}))]) == ExitCode.OK
+        died = _interrupt(cluster, after)
+        if repeat == "rollback gone":
+            spec.unlink()
+        words = {"rollback SPEC": ["rollback", str(spec)], "rollback gone": ["rollback", str(spec)]}
+        for each in repeat.split(", "):
+            assert run(words.get(each, [each])) == ExitCode.OK
+        assert cluster.shape() == before, f"died after write {after}"
+        after += 1 if repeat == "rollback" else 5
+    assert after > 5, "a rollback is more than a few writes"
+
+
+def test_a_rollback_that_came_ready_is_not_done_twice(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user may not have seen its end. Where else one can go is told; going there is an apply."""
+    spec, before = _serve_two(cluster, write)
+    assert run(["rollback"]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert f"rolling back from {spec} to the spec that was ready at 20" in told
+    assert "\n  memory.kvCache: 32 MiB -> 64 MiB\n" in told
+    for named in ([], [str(spec)]):
+        writes = len(cluster.world.writes)
+        assert run(["rollback", *named]) == ExitCode.OK
+        told = capsys.readouterr().err
+        assert f"rolled back already from {spec} to" in told
+        assert "memory.kvCache: 64 MiB -> 32 MiB" in told
+        assert len(cluster.world.writes) == writes
+    assert cluster.shape() == before
+    other = next(line for line in told.splitlines() if line.startswith("  sparkop apply ")).split()[2]
+    assert run(["apply", other]) == ExitCode.OK
+    assert cluster.shape() != before
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.OK, "from there it goes back again"
+    assert cluster.shape() == before
+    assert f"rolling back from {other} to" in capsys.readouterr().err
+
+
+def test_a_rollback_that_was_declined_was_none(
+    cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Later commands are about what runs; one that goes on stays under way when the user says no."""
+    spec, before = _serve_two(cluster, write)
+    with monkeypatch.context() as no:
+        no.setattr("sparkop.views.plan.ask_approval", lambda _plan: False)
+        assert run(["rollback"]) == ExitCode.FAILED
+        told = capsys.readouterr().err
+        assert "sparkop rollback --yes goes ahead" in told
+        assert "has not served" not in told
+        applied = last_applied()
+        assert applied is not None
+        assert applied.spec == str(spec)
+    assert _interrupt(cluster, 3)
+    assert run(["rollback"]) == ExitCode.OK
+    assert cluster.shape() == before
+
+
+def test_a_rollback_that_fails_names_the_other_specs(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another rollback goes on with this one: where else one can go is an apply."""
+    _serve_two(cluster, write)
+    cluster.manner = "die-1"
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.FAILED
+    told = capsys.readouterr().err
+    assert "has not served" not in told
+    assert "  sparkop apply /" in told
+
+
+def test_a_value_that_may_be_a_secret_is_not_told() -> None:
+    """Rules refuse one in a spec, but a kept spec may be older than the rule."""
+    one, two = ({"engine": {"environment": {"HF_TOKEN": value}}} for value in ("abcdefgh1", "abcdefgh2"))
+    assert differences(json.dumps(one), json.dumps(two)) == ["engine.environment.HF_TOKEN: changed"]
+    assert differences("a: 1", "{}") == []
 
 
 def test_another_broken_file_is_no_reason_to_touch_the_cluster_applied_last(

@@ -76,7 +76,7 @@ def _slow(target: Target) -> str:
     folder = target.host.paths.knobs / "standin"
     folder.mkdir(exist_ok=True)
     (folder / "start-slowly").write_text(seconds)
-    return f"from its next start on the engine loads for {seconds} s ({CONTROL_FOLDER}/start-slowly)"
+    return f"until mended, each start of the engine loads for {seconds} s ({CONTROL_FOLDER}/start-slowly)"
 
 
 def _fast(target: Target) -> str:
@@ -123,7 +123,7 @@ FAULTS = (
     ),
     Fault(
         "slow-start",
-        f"Let the next start load for {SLOW_START_SECONDS} s (--amount SECONDS; stand-in).",
+        f"Let every start load for {SLOW_START_SECONDS} s until it is mended (--amount SECONDS; stand-in).",
         _slow,
         _fast,
     ),
