@@ -8,7 +8,7 @@ from sparkop.lab import engine_venv
 from sparkop.lab.layout import LabError
 
 
-class Enough(Exception):
+class EnoughSeenError(Exception):
     """Two signs of life were given."""
 
 
@@ -20,9 +20,9 @@ def test_a_long_installation_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch
     def say(line: str) -> None:
         said.append(line)
         if len(said) == 2:
-            raise Enough
+            raise EnoughSeenError
 
-    with pytest.raises(Enough):
+    with pytest.raises(EnoughSeenError):
         engine_venv._run(["sleep", "1000"], say)
     assert all("still installing" in line for line in said)
 
