@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import inf
 
 from sparkop.hosts.document import Container, Document
 from sparkop.records import dataclass
@@ -106,6 +107,7 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     found = found_ranks(desired, observed)
     by_place = {(f.node, f.container.name): f for f in found}
     causes: list[tuple[str, str, Cause]] = []
+    ended: dict[str, float] = {}
     origin = Origin.DRIFT
     for rank in desired.ranks:
         own = by_place.pop((rank.node, rank.name), None)
@@ -116,6 +118,9 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
             elif own is not None and cause.field != "state" and own.stamp.spec != desired.spec_hash:
                 origin = Origin.SPEC
             causes.append((f"rank/{rank.rank}", rank.node, cause))
+            if own is not None and cause.field == "state":
+                ended[f"rank/{rank.rank}"] = ended_ago(own.container, observed.documents[rank.node]) or 0.0
+    causes.sort(key=lambda each: -ended.get(each[0], inf))  # a rank ends because another one did
     left_over = tuple(by_place.values())
     if any(each.stamp.spec != desired.spec_hash for each in left_over):
         origin = Origin.SPEC
@@ -205,13 +210,22 @@ def had_its_time(desired: Desired, observed: Observed, history: History, found: 
 
 def age(container: Container, document: Document) -> float | None:
     """Seconds since it was started, by the node's clock; None when that is not known."""
-    if container.started_at is None or document.machine is None:
+    return _since(container.started_at, document)
+
+
+def ended_ago(container: Container, document: Document) -> float | None:
+    """Seconds since it ended, by the node's clock; None when it has not, or that is not known."""
+    return _since(container.finished_at, document)
+
+
+def _since(moment: str | None, document: Document) -> float | None:
+    if moment is None or document.machine is None:
         return None
     try:
-        started = datetime.fromisoformat(container.started_at).timestamp()
+        at = datetime.fromisoformat(moment).timestamp()
     except ValueError:
         return None
-    return max(0.0, document.machine.time_s - started)
+    return max(0.0, document.machine.time_s - at)
 
 
 def state_text(container: Container) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from sparkop.hosts.document import Container, Document, Memory
+from sparkop.hosts.document import Document, Memory
 from sparkop.resources.compare import GIB, human_bytes
 from sparkop.resources.desired import Desired
+from sparkop.resources.group import ended_ago
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.operations import Blocker, Cause
 from sparkop.spec.models import ClusterSpec
@@ -79,14 +78,4 @@ def fragmented(desired: Desired, node: str, document: Document, large_blocks: ob
 def _empty(desired: Desired, document: Document) -> bool:
     """No rank of this cluster runs there, nor did a moment ago."""
     found = [container for container, _ in ours(document, desired.spec.name, ROLE_RANK)]
-    return all(not container.running and _long_gone(container, document) for container in found)
-
-
-def _long_gone(container: Container, document: Document) -> bool:
-    if container.finished_at is None or document.machine is None:
-        return False
-    try:
-        finished = datetime.fromisoformat(container.finished_at).timestamp()
-    except ValueError:
-        return False
-    return document.machine.time_s - finished > SETTLED
+    return all(not each.running and (ended_ago(each, document) or 0.0) > SETTLED for each in found)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 
 from sparkop.errors import (
     BlockedError,
@@ -24,7 +25,7 @@ from sparkop.resources.base import Context
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.desired import DesiredRank
 from sparkop.resources.failure import REBOOTED, TAIL, headline, likely_cause
-from sparkop.resources.group import age
+from sparkop.resources.group import age, ended_ago
 from sparkop.resources.labels import CLUSTER, stamp_of
 from sparkop.resources.masking import mask
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
@@ -182,7 +183,8 @@ def _look(context: Context) -> tuple[list[_Seen], list[UnreachableError]]:
 
 
 def death(context: Context, dead: list[_Seen]) -> BlockedError:
-    """The report of ranks that ended: the last lines of the first, and the likely cause."""
+    """The report of ranks that ended: the last lines of the first whose cause is known, and that cause."""
+    dead = sorted(dead, key=_ended, reverse=True)
     lines = {seen.rank.rank: _tail(context, seen) for seen in dead}
     told = sorted(dead, key=lambda s: likely_cause(s.container, lines[s.rank.rank]) is None)
     first = told[0]
@@ -194,6 +196,11 @@ def death(context: Context, dead: list[_Seen]) -> BlockedError:
         remedy=found[1] if found else f"sparkop logs --rank {first.rank.rank}",
         detail="\n".join(lines[first.rank.rank]) or None,
     )
+
+
+def _ended(seen: _Seen) -> float:
+    """Seconds ago; what is gone went first."""
+    return inf if seen.container is None else ended_ago(seen.container, seen.document) or 0.0
 
 
 def _tail(context: Context, seen: _Seen) -> list[str]:

@@ -56,6 +56,18 @@ def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
     assert cluster.plan().converged
 
 
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+def test_the_rank_that_ended_first_is_the_cause(first: int, second: int) -> None:
+    """The other one ends because of it, whatever its number is."""
+    cluster, watching = watched()
+    for rank, code in ((first, 137), (second, 0)):
+        node, container = cluster.rank(rank)
+        node.exit(container.spec.name, code)
+        cluster.clock.sleep(2)
+    watching.ticks(1)
+    assert entries(cluster, "start")[-1]["why"] == f"rank/{first} state: exited (137) -> running"
+
+
 @pytest.mark.parametrize("manner", ["wedge", "degenerate"])
 def test_a_group_that_answers_no_tokens_is_replaced(manner: str) -> None:
     cluster, watching = watched(ticks=5)
