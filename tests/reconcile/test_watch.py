@@ -20,8 +20,10 @@ from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease_seen import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.watch.loop import once
-from sparkop.resources.liveness import Verdict
-from sparkop.serving.canary import EndpointState
+from sparkop.reconcile.watch.story import Fault, entries_due, life_due, since
+from sparkop.resources.liveness import Life, Verdict
+from sparkop.resources.observed import History
+from sparkop.serving.canary import EndpointState, Serving
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
@@ -444,6 +446,40 @@ def test_events_tell_the_story() -> None:
     ]
     assert told[1].text.startswith("group 1 served its first token after ")
     assert told[5].text.endswith("; watch leaves it alone")
+
+
+def test_a_group_that_was_stopped_is_not_told_to_serve_afterwards() -> None:
+    """A stop during a restart by watch: "served its first token" stood after it, when all was removed."""
+    cluster, watching = watched()
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
+    watching.ticks(1)
+    path = next(path for path in cluster.node("spark-1").files if path.endswith("history.json"))
+    history = cluster.node("spark-1").document_of(path)
+    history["entries"] = [e for e in history["entries"] if e["id"] != "ready-2"]  # it was broken off
+    cluster.node("spark-1").files[path] = (json.dumps(history).encode(), 0o600)
+    cluster.stop()
+    watching.minutes(15)
+    assert [entry["epoch"] for entry in entries(cluster, "ready")] == [1]
+    assert not entries(cluster, "served")
+
+
+def test_a_first_token_is_told_at_its_own_time() -> None:
+    """Nobody saw the start to its end, and another writer held the lease meanwhile."""
+    life = Life(epoch=2, verdict=Verdict.SERVING, served_since=40.0)
+    [ready] = life_due(life, Serving.READY, History(epoch=2), 100.0, 1060.0)
+    assert (ready["event"], ready["at"]) == ("ready", 1000.0)
+    assert life_due(life, Serving.NOT_ASKED, History(epoch=2), 100.0, 1060.0) == []
+
+
+def test_a_fault_is_told_with_the_words_of_its_own_time() -> None:
+    """A node without power that boots: "refused the connection" bore the time of "no route"."""
+    first = since({"node@spark-2": Fault("spark-2", "no route")}, {}, 1.0, ())
+    later = since({"node@spark-2": Fault("spark-2", "refused")}, first, 11.0, ())
+    last = since({"node@spark-2": Fault("spark-2", "hangs up")}, later, 21.0, ())
+    [entry] = entries_due([], later, last, 21.0)
+    assert (entry["at"], entry["text"]) == (1.0, "no route")
+    assert last["node@spark-2"].text == "hangs up"
 
 
 def test_events_name_faults_by_node_and_say_when_they_are_over() -> None:

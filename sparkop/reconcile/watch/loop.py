@@ -356,7 +356,7 @@ class Watch:
         known = entries_in(document)
         self._gone = gone_since(known, faults, self._gone, at)
         due = entries_due(known, self._before, faults, at, reading.observed.unknown, self._gone)
-        due += life_due(self.eye.life, reading.history, now, at)
+        due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 
     def remember_boots(self, context: Context) -> None:
@@ -372,7 +372,7 @@ class Watch:
         for entry in entries:
             try:
                 record(context, self.spec.head.name, entry)
-                self.say("remembered", kind=entry["event"], what=entry.get("what"))
+                self.say("remembered", kind=entry["event"], what=entry.get("what"), node=entry.get("node"))
             except LeaseHeldError:
                 raise
             except SparkopError as error:

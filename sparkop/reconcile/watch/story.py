@@ -22,6 +22,7 @@ from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import kind_of
 from sparkop.resources.trip import KIND as TRIP
 from sparkop.resources.trip import advice_for
+from sparkop.serving.canary import Serving
 
 RESET_AFTER = 600.0
 """Seconds of canaries without a break after which earlier restarts count no more."""
@@ -49,6 +50,8 @@ class Fault:
     remedy: str = ""
     at: float = 0.0
     """When it was first seen; seconds since 1970."""
+    then: str = ""
+    """Its text at that moment, if it has changed since: a node that boots is told anew at each look."""
 
     @property
     def text(self) -> str:
@@ -120,9 +123,11 @@ def since(
     """The faults of a look, each with the moment of the first look in a row that has seen it. What was wrong
     ``then`` with a node that is ``unread`` now is not over."""
     lasting = {what: fault for what, fault in then.items() if fault.node in unread and what not in now}
-    return lasting | {
-        what: replace(fault, at=then[what].at if what in then else at) for what, fault in now.items()
-    }
+    return lasting | {what: _since(fault, then.get(what), at) for what, fault in now.items()}
+
+
+def _since(fault: Fault, then: Fault | None, at: float) -> Fault:
+    return replace(fault, at=at) if then is None else replace(fault, at=then.at, then=then.then or then.text)
 
 
 def entries_due(
@@ -162,7 +167,7 @@ def _begun(what: str, fault: Fault) -> dict[str, Any]:
         "event": FAULT,
         "what": what,
         "node": fault.node,
-        "text": fault.text,
+        "text": fault.then or fault.text,
         "at": fault.at,
     }
 
@@ -198,14 +203,21 @@ def boots_due(then: Mapping[str, str], now: Mapping[str, str], at: float) -> lis
     ]
 
 
-def life_due(life: Life, history: History, monotonic: float, at: float) -> list[dict[str, Any]]:
-    """A group that serves although nobody saw its start to the end; one that has served for long."""
+def life_due(
+    life: Life, serving: Serving, history: History, monotonic: float, at: float
+) -> list[dict[str, Any]]:
+    """A group that serves although nobody saw its start to the end; one that has served for long.
+
+    ``serving``: at this look; ``life`` stays as it was of a group that can't be asked any more.
+    """
     due: list[dict[str, Any]] = []
-    if life.verdict is not Verdict.SERVING or life.served_since is None or life.epoch != history.epoch:
+    known = life.verdict is Verdict.SERVING and life.served_since is not None
+    if not known or serving is not Serving.READY or life.epoch != history.epoch:
         return due
-    numbers = {"epoch": life.epoch, "generation": history.generation, "at": at}
+    served = monotonic - (life.served_since or 0.0)
+    numbers = {"epoch": life.epoch, "generation": history.generation}
     if history.ready_epoch < life.epoch:
-        due.append({"id": f"ready-{life.epoch}", "event": "ready", **numbers})
-    if history.restarts and monotonic - life.served_since >= RESET_AFTER:
-        due.append({"id": f"{SERVED}-{life.epoch}", "event": SERVED, **numbers})
+        due.append({"id": f"ready-{life.epoch}", "event": "ready", **numbers, "at": at - served})
+    if history.restarts and served >= RESET_AFTER:
+        due.append({"id": f"{SERVED}-{life.epoch}", "event": SERVED, **numbers, "at": at})
     return due
