@@ -51,6 +51,7 @@ Paths are absolute, start with ``~``, or are relative to the state folder.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from binascii import a2b_base64
@@ -145,6 +146,8 @@ def perform(request: Request) -> dict[str, Any]:
     """Do it. Raises LeaseError, EngineError, OSError, ArgumentsError."""
     action = request.action
     if action in lease.STEPS:
+        if action != "lease.acquire" and not os.path.isdir(request.folder):
+            return {"lease": lease.STEPS[action](None, request.fence, request.arguments) or {}}
         with lease.locked(request.folder):
             return {"lease": lease.perform(request.folder, action, request.fence, request.arguments)}
     if action in STEP_BY_STEP:

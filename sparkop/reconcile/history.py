@@ -8,9 +8,9 @@ from typing import Any
 
 from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
-from sparkop.resources.labels import stamp_of
+from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.observed import GaveUp, History, Intent, Restart, Trip
-from sparkop.resources.state import HISTORY, MARKS, history_damaged
+from sparkop.resources.state import HISTORY, OWNER, history_damaged, owner_of
 from sparkop.resources.trip import trip_in
 from sparkop.spec.models import ClusterSpec
 
@@ -55,7 +55,7 @@ def history_of(
         unfinished=_unfinished(entries),
         gave_up=_gave_up(entries),
         forgotten=damaged or _forgotten(entries),
-        known=not documents or any(_knows(spec.name, document) for document in documents.values()),
+        unapplied=_unapplied(spec.name, documents),
         agreed=agreed,
     )
 
@@ -66,13 +66,28 @@ def _measured(ready: list[dict[str, Any]]) -> float | None:
     return next((float(each) for each in figures if isinstance(each, int | float) and 0 < each < inf), None)
 
 
-def _knows(cluster: str, document: Document) -> bool:
-    """This node has the cluster's folder or a container of it, or can't tell."""
-    if document.state is None or document.docker is None:
+def _unapplied(cluster: str, documents: Mapping[str, Document]) -> str:
+    """Why the nodes don't show that it was applied; empty when every one that can tell does. A node that was
+    off during a ``destroy`` shows it, and so does the rest when another one was set up anew: both have to be
+    told by a human."""
+    told = {name: _applied(cluster, document) for name, document in documents.items()}
+    bare = [name for name, applied in told.items() if applied is False]
+    if bare:
+        where = "" if len(bare) == len(told) else f" on {', '.join(bare)}"
+        return f"destroyed, or never applied{where}"
+    return "" if True in told.values() else "no node tells whether it was applied"
+
+
+def _applied(cluster: str, document: Document) -> bool | None:
+    """This node has what only ``apply`` writes; None when it can't tell. What a watch, a guard or a download
+    leaves there is no sign of it: a watch has made clusters again that were destroyed."""
+    if any(ours(document, cluster, role) for role in (ROLE_RANK, ROLE_GUARD)):
         return True
-    stamps = (stamp_of(container.labels) for container in document.docker.containers)
-    here = any(stamp is not None and stamp.cluster == cluster for stamp in stamps)
-    return here or any(mark in document.state for mark in MARKS)
+    if document.state is None or document.error("state", OWNER) is not None:
+        return None
+    if OWNER in document.state:
+        return owner_of(document) in (None, cluster)
+    return False if document.docker is not None else None
 
 
 def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:

@@ -48,8 +48,8 @@ def restrain(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
         return plan
     if history.intent.stopped:
         return _held(plan, f"stopped by {history.intent.by}: left alone until sparkop apply")
-    if not history.known:
-        return _held(plan, "destroyed, or never applied: left alone until sparkop apply")
+    if history.unapplied:
+        return _held(plan, f"{history.unapplied}: left alone until sparkop apply")
     if asked.told_at and now - asked.told_at > FRESH:
         return _held(plan, "the readings are too old to act on")
     starts = any(starts_group(operation) for operation in plan.operations)

@@ -120,8 +120,9 @@ class History:
     forgotten: bool = False
     """The head's history was damaged, and no human has started the group since: how often ``watch`` has
     restarted it is not known."""
-    known: bool = True
-    """Some node has something of the cluster; false before the first ``apply`` and after a ``destroy``."""
+    unapplied: str = ""
+    """Why the nodes don't show that it was applied: before the first ``apply``, after a ``destroy``. Empty:
+    they do."""
     agreed: frozenset[str] = frozenset()
     """What the human has agreed to for this run: ``trip``, ``adopt``."""
 

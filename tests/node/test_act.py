@@ -176,6 +176,12 @@ class TestLock:
         assert done.wait(10)
         thread.join()
 
+    @pytest.mark.parametrize("action", sorted(set(lease.STEPS) - {"lease.acquire"}))
+    def test_who_asks_for_a_lease_that_is_gone_makes_no_folder(self, tmp_path: Path, action: str) -> None:
+        """A watch's sign of life made the folder of a destroyed cluster again."""
+        perform(tmp_path, action)
+        assert not (tmp_path / "state").exists()
+
     def test_a_damaged_lease_lets_nobody_write_until_it_is_broken(self, held: Path) -> None:
         (held / "state" / "lease.json").write_text("{")
         assert perform(held, "file.write", path="f", content="")["error"]["kind"] == "lease"

@@ -145,7 +145,9 @@ class Watch:
         """Leave a sign of life on the head twice a minute: status tells that somebody watches."""
         now, head = self.clock.monotonic(), self.spec.head.name
         due = self._signed_at is None or now - self._signed_at >= SIGN_EVERY
-        if due and not self.dry_run and head in reading.observed.documents:
+        if reading.history.unapplied:
+            self._signed_at = None  # what was destroyed gets no sign that the watch ends, either
+        elif due and not self.dry_run and head in reading.observed.documents:
             self._signed_at = now
             tell_watching(self.spec, self.hosts[head], self.holder)
 
@@ -252,6 +254,8 @@ class Watch:
         if plan.operations:
             reading = self.look()
             plan = self.plan_of(reading)
+        if reading.history.unapplied:
+            return Tick(reading, plan)  # destroyed since the look before
         stop = AnyOf(self.stop, held.wanted, asked=self._changed)
         context = context_of(reading, held, emit=self.teller.listen, stop=stop, clock=self.clock)
         self.write(context, due)
@@ -349,7 +353,7 @@ class Watch:
     def entries(self, reading: Reading, faults: Mapping[str, Fault]) -> list[dict[str, Any]]:
         """What the history does not know yet."""
         document = reading.observed.documents.get(self.spec.head.name)
-        if document is None:
+        if document is None or reading.history.unapplied:
             return []
         at = self.clock.time()
         now = self.clock.monotonic()
