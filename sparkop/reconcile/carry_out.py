@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sparkop.errors import LeaseHeldError
 from sparkop.reconcile.execute import Outcome, execute
-from sparkop.reconcile.lease import EXPIRY, Held
+from sparkop.reconcile.lease import Held
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.base import Clock, Context, Resource
@@ -40,6 +40,7 @@ def context_of(
         fences=held.fences,
         emit=emit,
         stop=AnyOf(stop, held.lost),
+        lost=held.lost,
         clock=clock,
     )
 
@@ -47,11 +48,8 @@ def context_of(
 def carry_out_in(context: Context, plan: Plan, held: Held, resources: Sequence[Resource]) -> Outcome:
     """The same, in a context that was made before."""
     outcome = execute(plan, context, resources)
-    if held.lost.is_set():
-        raise LeaseHeldError(
-            "another sparkop has taken the lease",
-            cause=f"this one gave no sign of life for {EXPIRY:.0f} s (a machine that slept, a dead network), "
-            "or somebody ran sparkop lease break",
-            remedy="sparkop lease show tells who it is; sparkop diff what is left to do",
-        )
+    held.check()
+    refused = next((e for e in outcome.failed.values() if isinstance(e, LeaseHeldError)), None)
+    if refused is not None:
+        raise refused
     return outcome

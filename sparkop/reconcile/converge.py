@@ -32,6 +32,7 @@ from sparkop.resources.operations import Blocker, Operation, Unknown, kind_of, w
 from sparkop.resources.registry import RESOURCES
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import AnyOf
 
 Approve = Callable[[Plan], bool]
 """Asked once, with the first plan that stops serving or removes what is not ours; False: it is not done."""
@@ -133,8 +134,8 @@ class _Run:
         self.noted: set[tuple[str, str | None]] = set()
         self.times: Counter[tuple[str, str]] = Counter()
 
-    def look(self) -> tuple[Reading, Plan]:
-        """One observation and its plan, told to the listener."""
+    def look(self, lost: threading.Event | None = None) -> tuple[Reading, Plan]:
+        """One observation and its plan, told to the listener. Ends when the lease is ``lost``."""
         reading = observe(
             self.spec,
             self.hosts,
@@ -142,7 +143,7 @@ class _Run:
             clock=self.clock,
             resources=self.resources,
             emit=self.emit,
-            stop=self.stop,
+            stop=self.stop if lost is None else AnyOf(self.stop, lost),
             believed=self.believed,
         )
         self.believed = reading.observed.endpoint
@@ -184,7 +185,8 @@ class _Run:
         None when a node has come back that has to take the lease with the others.
         """
         while True:
-            reading, plan = self.look()
+            reading, plan = self.look(held.lost)
+            held.check()
             if not plan.operations:
                 remains(plan, self.command)
                 return Converged(reading, self.done)
@@ -213,7 +215,7 @@ class _Run:
         as it is."""
         self.agreed -= {AGREED_TRIP}
         try:
-            reading, plan = self.look()
+            reading, plan = self.look(held.lost)
         except SparkopError:
             return
         own = tuple(b for b in plan.blockers if b.resource == trip.KIND)

@@ -33,6 +33,7 @@ from sparkop.resources.stamped import short_image
 from sparkop.resources.state import HISTORY, history_damaged, owner_of
 from sparkop.resources.weights.resource import KIND as WEIGHTS_KIND
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import AnyOf
 
 CAUSE = Cause("cluster", "present", "destroyed by you")
 
@@ -195,9 +196,8 @@ def destroy(
         clock=clock,
         resources=(*resources, Made(checkpoint if weights else None)),
         emit=emit,
-        stop=stop,
     )
-    reading = look()
+    reading = look(stop=stop)
     _tell_damage(reading, emit)
     if weights:
         _check_checkpoint(reading)
@@ -211,7 +211,7 @@ def destroy(
     with hold(
         spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
     ) as held:
-        reading = look()
+        reading = look(stop=AnyOf(stop, held.lost))
         plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time(), away))
         outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
         if outcome.error is not None:
@@ -219,7 +219,7 @@ def destroy(
         removed = removed_by(plan)
         interrupted = bool(outcome.skipped)
         if not interrupted:
-            reading = look()
+            reading = look(stop=AnyOf(stop, held.lost))
             plan = _on(nodes, plan_destroy(reading, weights=weights))
             _tell_in_use(reading, emit)
             interrupted = _remove(reading, plan, held, emit, stop, clock)

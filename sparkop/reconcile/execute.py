@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 
-from sparkop.errors import SparkopError, WaitInterruptedError
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
@@ -26,6 +26,7 @@ ANSWERS_WITHIN = 5.0
 """Seconds that a node gets to show that it answers, once it was asked to stop."""
 ANSWERS_AGAIN = 1.0
 """Seconds between an answer and the next question."""
+LOST = "another sparkop has taken the lease"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOUR
     An exception in the calling thread (a second Ctrl-C) leaves at once; what runs ends with the process.
     Starts nothing new after the first failure or once ``context.stop`` is set, waits for what runs, and
     says what is left; once ``stop`` is set it waits for no node that does not answer (the node's own fence
-    tells its step what may still be written). Tells ``context.emit`` of every step, one event at a time.
+    tells its step what may still be written), and for nothing once the lease is lost. Tells ``context.emit``
+    of every step, one event at a time.
     """
     context = replace(context, emit=_one_at_a_time(context.emit))
     run = _Run(plan, context, {resource.kind: resource for resource in resources})
@@ -90,20 +92,32 @@ class _Run:
                     self.done.append(key)
                 else:
                     self.failed[key] = error
-            if self.context.stop.is_set():
+            if self.lost():
+                for key in list(self.running):
+                    self.leave(key, LeaseHeldError(LOST))
+            elif self.context.stop.is_set():
                 self.leave_silent()
+
+    def lost(self) -> bool:
+        """The heartbeat has told it, or a node that refused a step."""
+        refused = any(isinstance(error, LeaseHeldError) for error in self.failed.values())
+        return refused or self.context.lost.is_set()
+
+    def leave(self, key: str, error: SparkopError) -> None:
+        """Wait no longer for an operation that runs."""
+        operation = self.running.pop(key)
+        self.failed[key] = error
+        self.context.emit(Event(Phase.FAILED, operation, operation.node, error.message))
 
     def leave_silent(self) -> None:
         """Wait no longer for operations whose node does not answer."""
         for key, operation in list(self.running.items()):
             nodes = operation.parameters.get("nodes", [operation.node])
             silent = next((node for node in nodes if not self.answered(node)), None)
-            if silent is None:
-                continue
-            text = f"{silent} does not answer; not waited for"
-            del self.running[key]
-            self.failed[key] = WaitInterruptedError(text, node=silent)
-            self.context.emit(Event(Phase.FAILED, operation, operation.node, text))
+            if silent is not None:
+                self.leave(
+                    key, WaitInterruptedError(f"{silent} does not answer; not waited for", node=silent)
+                )
 
     def answered(self, node: str) -> bool:
         """Whether it gave its last answer in time; it is asked beside the caller, again and again."""
@@ -137,12 +151,23 @@ class _Run:
         own.emit(Event(Phase.STARTED, operation, operation.node))
         began = own.clock.monotonic()
         try:
-            self.performers[kind_of(operation.resource)].perform(operation, own)
+            self.performed(operation, own)
         except BaseException as error:
             told = error if isinstance(error, SparkopError) else None
             own.emit(Event(Phase.FAILED, operation, operation.node, str(error), error=told))
             raise
         own.emit(Event(Phase.DONE, operation, operation.node, seconds=own.clock.monotonic() - began))
+
+    def performed(self, operation: Operation, own: Context) -> None:
+        """What fails although the node answers may fail of another writer's work: that is told instead."""
+        try:
+            self.performers[kind_of(operation.resource)].perform(operation, own)
+        except (LeaseHeldError, UnreachableError, WaitInterruptedError):
+            raise
+        except SparkopError:
+            with suppress(UnreachableError, BlockedError):
+                own.confirm(operation.node)
+            raise
 
     def tell(self, key: str, event: Event) -> None:
         """What was left behind says nothing more."""

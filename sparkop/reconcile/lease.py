@@ -52,7 +52,7 @@ RELEASE_DEADLINE = 15.0
 STOPPED_DEADLINE = 5.0
 """The same when the user has asked to stop."""
 LEAVING_DEADLINE = 1.0
-"""The same when the user leaves now."""
+"""The same when the user leaves now, or another writer has it."""
 LOOK_EVERY = 1.0
 YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
@@ -98,6 +98,16 @@ class Held:
         self.wanted_by = ""
         self._over = threading.Event()
         self._hearts: dict[str, Later[None]] = {}
+
+    def check(self) -> None:
+        """Raises LeaseHeldError when it is lost."""
+        if self.lost.is_set():
+            raise LeaseHeldError(
+                "another sparkop has taken the lease",
+                cause=f"this one gave no sign of life for {EXPIRY:.0f} s (a machine that slept, a dead "
+                "network), or somebody ran sparkop lease break",
+                remedy="sparkop lease show tells who it is; sparkop diff what is left to do",
+            )
 
     def start(self) -> None:
         """Begin to renew: one heart a node, so that a node which does not answer holds up no other."""
@@ -211,13 +221,19 @@ def hold(
         if held.refused and not taken:
             raise next(iter(held.refused.values()))
         held.start()
-        yield held
+        try:
+            yield held
+        except LeaseHeldError:
+            raise
+        except SparkopError:
+            held.check()  # a wait that the loss has ended, or what the other writer's work looks like
+            raise
     except BaseException as error:
         leaving = not isinstance(error, Exception)
         raise
     finally:
         asked = STOPPED_DEADLINE if stop.is_set() else RELEASE_DEADLINE
-        held.release(LEAVING_DEADLINE if leaving else asked)
+        held.release(LEAVING_DEADLINE if leaving or held.lost.is_set() else asked)
 
 
 @dataclass(frozen=True)

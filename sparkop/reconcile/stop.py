@@ -25,6 +25,7 @@ from sparkop.resources.operations import Action, Cause, Operation, with_remedy
 from sparkop.resources.rank import removals_of, waiting_for
 from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
 from sparkop.spec.models import ClusterSpec
+from sparkop.threads import AnyOf
 
 CAUSE = Cause("intent", "serving", "stopped by you")
 
@@ -123,7 +124,7 @@ def stop_serving(
             spare=True,
         ) as held:
             refused = held.refused
-            reading = _look(spec, hosts, clock, emit, stop)
+            reading = _look(spec, hosts, clock, emit, AnyOf(stop, held.lost))
             if again and reading.observed.documents.keys() - documents.keys():
                 continue  # a node has come back: it takes the lease with the others
             plan = plan_stop(reading, holder.partition("/")[0], clock.time(), refused)

@@ -9,10 +9,11 @@ from typing import Any
 
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
+from sparkop.reconcile.carry_out import context_of
 from sparkop.reconcile.lease import EXPIRY, Held, hold, new_holder
 from sparkop.reconcile.lease_seen import DamagedLeaseError
 from sparkop.reconcile.observe import Reading, observe
-from sparkop.resources.base import Clock, Context, RealClock
+from sparkop.resources.base import Clock, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.operations import Action, Cause, Operation
 from sparkop.resources.transfer_job import end_of
@@ -139,7 +140,7 @@ def verify_all(
     with _under_lease("download --deep", spec, hosts, emit, stop, clock) as (reading, held):
         documents = reading.observed.documents
         present = [name for name, each in documents.items() if each.weights and each.weights.exists]
-        context = Context(reading.desired, reading.observed, hosts, held.fences, emit, stop=stop, clock=clock)
+        context = context_of(reading, held, emit=emit, stop=stop, clock=clock)
 
         def one(name: str) -> None:
             operation = Operation(Action.RECORD, name, KIND, cause, parameters={"deep": True})

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from sparkop.resources.observed import History, Observed
 
 
+CONFIRMED_WITHIN = 5.0
+"""Seconds that a node gets to say whose lease it has."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """What one resource found. Empty: it is as desired on every node."""
@@ -83,6 +87,8 @@ class Context:
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the user asked to stop: long work ends at its next safe point (and goes on by itself on the
     node where that is its nature)."""
+    lost: threading.Event = field(default_factory=threading.Event)
+    """Set when another writer has taken the lease: nothing is waited for any more."""
     clock: Clock = field(default_factory=RealClock)
     operation: Operation | None = None
 
@@ -103,6 +109,11 @@ class Context:
                 remedy="run the same command again; sparkop diff says what is wrong with it",
             )
         return fence
+
+    def confirm(self, node: str) -> None:
+        """Raises LeaseHeldError when the lease there is ours no more: what is seen may be another's work."""
+        if node in self.fences:
+            self.host(node).act("lease.check", {}, self.fences[node], timeout=CONFIRMED_WITHIN)
 
     def of(self, operation: Operation) -> Context:
         """The same, for events about this operation."""

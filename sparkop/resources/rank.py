@@ -253,6 +253,8 @@ def _wait_gone(operation: Operation, context: Context) -> None:
             lacking = memory_gate.short(context.desired.spec, memory)
             if lacking and operation.parameters.get("launch"):
                 short[name] = lacking
+        if left:
+            context.confirm(operation.node)  # else they may be those of another writer
         if left or growing:
             still = context.clock.monotonic()
         elif short and context.clock.monotonic() - still >= memory_gate.BACK_WITHIN:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from sparkop.errors import BlockedError, UnreachableError, WaitInterruptedError
-from sparkop.hosts.base import Host
+from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError, WaitInterruptedError
+from sparkop.hosts.base import Fence, Host
 from sparkop.reconcile import execute as executor
 from sparkop.reconcile.execute import Outcome, execute
 from sparkop.reconcile.plan import Plan
@@ -62,15 +62,18 @@ def run(
     stop: threading.Event | None = None,
     events: list[Event] | None = None,
     nodes: Mapping[str, Node] | None = None,
+    lost: threading.Event | None = None,
+    fences: Mapping[str, Fence] | None = None,
 ) -> Outcome:
     """Execute with nothing but events."""
     context = Context(
         desired=None,  # type: ignore[arg-type]
         observed=None,  # type: ignore[arg-type]
         hosts=cast("Mapping[str, Host]", nodes or {"n1": Node()}),
-        fences={},
+        fences=fences or {},
         emit=(events if events is not None else []).append,
         stop=stop or threading.Event(),
+        lost=lost or threading.Event(),
     )
     kinds = {o.resource.partition("/")[0] for o in operations}
     return execute(Plan(tuple(operations)), context, [Played(kind, does) for kind in kinds])
@@ -187,6 +190,48 @@ def test_a_stop_request_waits_for_what_runs_on_a_node_that_answers(monkeypatch: 
         time.sleep(1)
 
     assert run([operation("a")], does, stop).done == ("create:a@n1",)
+
+
+@pytest.mark.parametrize("told_by", ["heartbeat", "node"])
+def test_a_lost_lease_waits_for_nothing(told_by: str) -> None:
+    """A wait went on for minutes over what another writer had made, and told its ranks as those that had to
+    go (issue 4). ``node``: it has refused another step."""
+    lost, thawed = threading.Event(), threading.Event()
+    events: list[Event] = []
+
+    def does(o: Operation, context: Context) -> None:
+        if o.resource == "b":
+            if told_by == "node":
+                raise LeaseHeldError("no more yours", node="n1")
+            lost.set()
+            return
+        assert thawed.wait(30)
+        context.progress("still there: another's ranks")
+
+    operations = [operation("a"), operation("b"), operation("c", "n1", "create:a@n1")]
+    outcome = run(operations, does, events=events, lost=lost)
+    assert isinstance(outcome.failed["create:a@n1"], LeaseHeldError)
+    assert [o.resource for o in outcome.skipped] == ["c"]
+    told = len(events)
+    thawed.set()
+    assert not any(event.phase is Phase.PROGRESS for event in events)
+    assert len(events) == told
+
+
+def test_what_fails_of_another_writers_work_is_told_as_that() -> None:
+    """Its own ranks are gone because another writer has removed them: no rank has died."""
+
+    class Taken(Node):
+        def act(self, action: str, *_: object, **__: object) -> dict[str, Any]:
+            assert action == "lease.check"
+            raise LeaseHeldError("another writes", node="n1")
+
+    def does(_: Operation, __: Context) -> None:
+        raise BlockedError("rank 0 is missing before it served", node="n1")
+
+    fences = {"n1": Fence("test", "ada", 1, "/state")}
+    assert isinstance(run([operation("a")], does, nodes={"n1": Taken()}, fences=fences).error, LeaseHeldError)
+    assert isinstance(run([operation("a")], does, nodes={"n1": Taken()}).error, BlockedError)
 
 
 def test_a_second_interrupt_leaves_at_once() -> None:

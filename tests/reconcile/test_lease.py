@@ -429,6 +429,53 @@ def test_a_lost_lease_starts_nothing_more() -> None:
     assert not any(event.operation.needs for event in started if event.operation), "only the first batch"
 
 
+def test_another_writers_ranks_are_not_told_as_those_that_have_to_go() -> None:
+    """A writer that slept in its wait for the ranks to go said "still there" of the new ranks of whoever had
+    taken over (issue 4); its own heart had not told it yet."""
+    cluster = Cluster.make()
+    cluster.apply()
+    ranks = dict(cluster.node("spark-1").containers)
+    events: list[Event] = []
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        waits = event.operation is not None and event.operation.key.startswith("wait:rank/all")
+        if waits and event.phase is Phase.STARTED:
+            break_lease(cluster.spec, cluster.hosts())
+            cluster.node("spark-1").containers.update(ranks)
+
+    with pytest.raises(LeaseHeldError):
+        cluster.stop(emit=emit)
+    assert not any("waiting for" in event.text for event in events)
+
+
+def test_a_look_ends_when_the_lease_is_lost() -> None:
+    """A node that hangs holds a look up for half a minute; what it finds then is another's work."""
+    cluster = Cluster.make()
+    holders: list[Held] = []
+    thawed, start = threading.Event(), Held.start
+
+    class Frozen(SimulatedHost):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 60.0) -> dict[str, Any]:
+            if holders:
+                holders[0].lost.set()
+                thawed.wait(30)
+            return super().probe(request, timeout=timeout)
+
+    def remember(held: Held) -> None:
+        start(held)
+        holders.append(held)
+
+    hosts = {**cluster.hosts(), "spark-2": Frozen(cluster.node("spark-2"))}
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Held, "start", remember)
+        with pytest.raises(LeaseHeldError, match="taken the lease"):
+            cluster.apply(hosts)
+    assert time.monotonic() - began < 10
+    thawed.set()
+
+
 def test_no_two_runs_have_the_same_name() -> None:
     """The fence is told apart by it."""
     assert new_holder() != new_holder()

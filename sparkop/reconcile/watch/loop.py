@@ -219,9 +219,11 @@ class Watch:
                 self.failed(error)
             return Tick(reading, plan, trouble=error)
 
-    def look(self) -> Reading:
-        """One look, left behind when ``stop`` is set: a node that hangs holds it up for half a minute."""
-        return patiently(self.eye.look, lambda: "the nodes have not all answered", ignore, self.stop)
+    def look(self, lost: threading.Event | None = None) -> Reading:
+        """One look, left behind when ``stop`` is set, or the lease is ``lost``: a node that hangs holds it up
+        for half a minute."""
+        stop = self.stop if lost is None else AnyOf(self.stop, lost)
+        return patiently(self.eye.look, lambda: "the nodes have not all answered", ignore, stop)
 
     def plan_of(self, reading: Reading) -> Plan:
         """Pure: what has to be done, and what of it may be done now."""
@@ -252,7 +254,7 @@ class Watch:
 
     def _act(self, held: Held, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
         if plan.operations:
-            reading = self.look()
+            reading = self.look(held.lost)
             plan = self.plan_of(reading)
         if reading.history.unapplied:
             return Tick(reading, plan)  # destroyed since the look before
