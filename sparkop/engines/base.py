@@ -92,6 +92,8 @@ class Manners:
     metrics: Metrics
     follower_stops: bool
     """A follower ends by itself on SIGTERM. If not, it is killed after the head is gone."""
+    follower_listens: bool
+    """A follower has a server of its own on ``api.port``, which says that all is well, always."""
     loading_lines: tuple[str, ...]
     """Regular expressions of log lines that tell how far a start is."""
     pool_line: str

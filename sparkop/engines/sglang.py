@@ -33,6 +33,7 @@ MANNERS = Manners(
         acceptance="sglang:spec_accept_rate",
     ),
     follower_stops=False,
+    follower_listens=True,
     loading_lines=(
         r"Loading safetensors checkpoint shards: +\d+%.*",
         r"Load weight end\..*",

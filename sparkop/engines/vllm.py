@@ -38,6 +38,7 @@ MANNERS = Manners(
         draft_tokens="vllm:spec_decode_num_draft_tokens_total",
     ),
     follower_stops=True,
+    follower_listens=False,
     loading_lines=(
         r"Loading safetensors checkpoint shards: +\d+%.*",
         r"Loading weights took [\d.]+ seconds",

@@ -22,7 +22,7 @@ from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
 from sparkop.resources.events import Listener, ignore
-from sparkop.resources.group import examine
+from sparkop.resources.group import elsewhere, examine
 from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
@@ -137,13 +137,16 @@ def _with_fabric_again(
 
 
 def worth_asking(desired: Desired, observed: Observed, history: History) -> bool:
-    """Every node was read, has a fabric, and its rank runs: otherwise the question would only time out."""
+    """Every node was read, has a fabric, and its rank runs: otherwise the question would only time out. It
+    is the API's port of these ranks, too: another's program would be asked, and be given the key."""
     if not observed.complete or not desired.ranks:
         return False
     group = examine(desired, observed, history)
     missing = any(cause.field == "container" for _, _, cause in group.causes)
     dead = any(not found.container.running for found in group.found)
-    return not missing and not dead and any(found.node == desired.head for found in group.found)
+    if missing or dead or not any(found.node == desired.head for found in group.found):
+        return False
+    return not elsewhere(desired, observed)
 
 
 def probe_request(

@@ -22,7 +22,7 @@ from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import KIND as ENDPOINT
 from sparkop.resources.endpoint import loading
-from sparkop.resources.group import age, down, examine, found_ranks, state_text
+from sparkop.resources.group import age, down, elsewhere, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
@@ -192,7 +192,10 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
 
 def _why_not_asked(reading: Reading) -> str:
     unread = reading.observed.unknown
-    return f"{', '.join(unread)} could not be read" if unread else ""
+    if unread:
+        return f"{', '.join(unread)} could not be read"
+    other = elsewhere(reading.desired, reading.observed)
+    return f"the ranks that run do not serve on port {reading.desired.spec.api.port}" if other else ""
 
 
 def _watch(reading: Reading) -> WatchStatus:

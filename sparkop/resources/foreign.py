@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkop.engines.common import container_names
+from sparkop.engines.render import engine_of
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Container, Document
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired, DesiredNode
-from sparkop.resources.group import state_text
+from sparkop.resources.group import holds_ports, ports_held, state_text
 from sparkop.resources.guard import guard_names
-from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK, ours
+from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK
 from sparkop.resources.observed import AGREED_ADOPT, History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
@@ -33,8 +34,8 @@ class Foreign(Resource):
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
         request: dict[str, Json] = {"containers": _names(spec), "labels": [f"{ROLE}={ROLE_RANK}"]}
-        if node.name == spec.head.name:
-            request["ports"] = _ports(spec)
+        if ports := ports_taken(spec, node.name):
+            request["ports"] = ports
         return request
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
@@ -50,7 +51,7 @@ class Foreign(Resource):
                     operations.append(made)
                 else:
                     blockers.append(made)
-            if node.head and not found:
+            if not any(map(holds_ports, found)):
                 for port in _ports_of(desired.spec, node, document):
                     blockers += [port] if isinstance(port, Blocker) else []
                     unknown += [port] if isinstance(port, Unknown) else []
@@ -67,7 +68,10 @@ def _names(spec: ClusterSpec) -> list[str]:
     return [*container_names(spec), *guard_names(spec.name)]
 
 
-def _ports(spec: ClusterSpec) -> list[int]:
+def ports_taken(spec: ClusterSpec, node: str) -> list[int]:
+    """The ports on which the rank of a node listens."""
+    if node != spec.head.name:
+        return [spec.api.port] if engine_of(spec).manners.follower_listens else []
     return sorted({spec.api.port, spec.engine.rendezvous_port} if len(spec.nodes) > 1 else {spec.api.port})
 
 
@@ -127,11 +131,12 @@ def _ranks_of_others(spec: ClusterSpec, document: Document) -> list[Container]:
 
 
 def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker | Unknown]:
-    """Ports that are held, or may be, while no rank of ours could hold them."""
-    if any(c.running for c, _ in ours(document, spec.name, ROLE_RANK)) or document.docker is None:
+    """Ports that are held, or may be, by another than a rank of ours: those go free with it."""
+    own = ports_held(spec.name, document)
+    if own is None or document.docker is None:
         return []
     found: list[Blocker | Unknown] = []
-    for number in _ports(spec):
+    for number in (number for number in ports_taken(spec, node.name) if number not in own):
         port = (document.ports or {}).get(str(number))
         if port is None:
             why = document.error("ports", str(number)) or "not in the node's answer"

@@ -13,7 +13,7 @@ from sparkop.resources.image.context import BuildContext
 from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
-from sparkop.resources.stamped import changed_field, short_image
+from sparkop.resources.stamped import changed_field, ports_of, short_image
 from sparkop.serving.canary import Serving
 
 HOPELESS = (
@@ -100,6 +100,25 @@ def down(desired: Desired, document: Document) -> dict[str, str]:
     """Containers of ranks on a node that don't run: how plans call the rank -> their state."""
     found = ours(document, desired.spec.name, ROLE_RANK)
     return {f"rank/{stamp.rank}": state_text(each) for each, stamp in found if not each.running}
+
+
+def holds_ports(container: Container) -> bool:
+    """Whether its processes are there, and what they listen on with them; a paused one has them, too."""
+    return container.state not in ("created", "exited", "dead")
+
+
+def ports_held(cluster: str, document: Document) -> frozenset[int] | None:
+    """The ports that the cluster's ranks on a node hold, or will once they load; None: can't be told."""
+    ranks = [stamp for container, stamp in ours(document, cluster, ROLE_RANK) if holds_ports(container)]
+    held = [ports_of(stamp.desired) for stamp in ranks]
+    known = [ports for ports in held if ports is not None]
+    return frozenset().union(*known) if len(known) == len(held) else None
+
+
+def elsewhere(desired: Desired, observed: Observed) -> bool:
+    """The ranks on the head were started with another port for the API. Every node was read."""
+    held = ports_held(desired.spec.name, observed.documents[desired.head])
+    return bool(held and desired.spec.api.port not in held)
 
 
 def examine(desired: Desired, observed: Observed, history: History) -> Group:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Set
 from dataclasses import fields
 from typing import Any
 
-from sparkop.engines.words import hidden, is_hidden
+from sparkop.engines.words import hidden, is_hidden, values_of
 from sparkop.hosts.base import ContainerOptions, ContainerSpec
 from sparkop.resources.labels import WEIGHTS
 from sparkop.spec.hashing import VERSION, desired_hash, version_of
@@ -105,6 +105,20 @@ def environment_of(stamped: str) -> dict[str, str]:
     if not isinstance(found, dict):
         return {}
     return {name: value for name, value in found.items() if isinstance(value, str) and not is_hidden(value)}
+
+
+PORT_FLAGS = ("--port", "--master-port", "--dist-init-addr")
+"""Flags of both engines that name a port of the spec; the last with an address before it."""
+
+
+def ports_of(stamped: str) -> frozenset[int] | None:
+    """The ports that a container of a normalised text listens on; None when it can't be read."""
+    try:
+        words = [str(word) for word in json.loads(stamped)["arguments"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    ends = (value.rpartition(":")[2] for flag in PORT_FLAGS for value in values_of(flag, words, {}))
+    return frozenset(int(end) for end in ends if end.isdigit())
 
 
 def _as_hidden(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sparkop.serving.stream import (
     events,
     finish_of,
     has_text,
+    in_one_line,
     parse,
     pieces,
     usage_of,
@@ -228,5 +229,5 @@ def _refusal(response: HttpResponse) -> str:
     except OSError as error:
         return f": its body broke off: {error}"
     text = error_of(parse(content)) or content
-    words = " ".join(text.split())[:SHOWN]
+    words = in_one_line(text, SHOWN)
     return f": {words}" if words else ""

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from sparkop.hosts.base import LOOPBACK, HttpResponse, ReadableHost
 from sparkop.records import dataclass
-from sparkop.serving.stream import events, pieces
+from sparkop.serving.stream import events, in_one_line, pieces
 
 LOADING_STATUS = (502, 503, 504)
 AGAIN = 0.5
@@ -203,7 +203,7 @@ def sum_of(name: str, exposition: str) -> float | None:
 
 def _refused(response: HttpResponse, question: Question) -> EndpointState:
     try:
-        answer = " ".join(response.read().decode("utf-8", "replace").split())[:200]
+        answer = in_one_line(response.read().decode("utf-8", "replace"), 200)
     except OSError:
         answer = ""
     detail = f"HTTP {response.status}{': ' + answer if answer else ''}"

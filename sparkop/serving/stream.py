@@ -79,6 +79,13 @@ def error_of(document: object) -> str | None:
     return printable(error) if isinstance(error, str) else json.dumps(error)
 
 
+def in_one_line(body: str, most: int) -> str:
+    """The words of a body that is no answer, shortened; a web page has none: it is another program's, or a
+    proxy's."""
+    words = " ".join(body.split())
+    return "a web page, which no engine sends" if words.startswith("<") else words[:most]
+
+
 def pieces(event: Mapping[str, Any]) -> list[Piece]:
     """What a chunk of a chat or of a completion adds, without empty texts."""
     found: list[Piece] = []

@@ -190,3 +190,24 @@ def test_a_group_that_is_as_it_should_be_is_read_once() -> None:
     began = cluster.clock.now
     observe(cluster.spec, cluster.hosts(), canary=False, clock=cluster.clock, resources=SIMULATED)
     assert cluster.clock.now == began
+
+
+def test_a_port_that_the_running_ranks_have_not_is_asked_nothing() -> None:
+    """The new port of an edited spec was another program's: it was sent the API key, and its words shown."""
+    cluster = Cluster.make()
+    cluster.apply()
+    asked: list[int] = []
+    cluster.spec = spec_of(2, api={"port": 8050, "servedNames": ["tiny"]})
+
+    class Server(SimulatedHost):
+        def http(self, method: str, port: int, *rest: Any, **more: Any) -> Any:
+            asked.append(port)
+            return super().http(method, port, *rest, **more)
+
+    hosts = {**cluster.hosts(), "spark-1": Server(cluster.node("spark-1"))}
+    reading = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED)
+    assert reading.observed.endpoint.serving is Serving.NOT_ASKED
+    assert asked == []
+    cluster.spec = spec_of(2)
+    assert observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed.endpoint.serving
+    assert asked == [8000]

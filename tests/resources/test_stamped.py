@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Mount
-from sparkop.resources.stamped import SHORT, changed_field, environment_of, hash_of, normalised, same, text_of
+from sparkop.resources.stamped import (
+    SHORT,
+    changed_field,
+    environment_of,
+    hash_of,
+    normalised,
+    ports_of,
+    same,
+    text_of,
+)
 from sparkop.spec.hashing import KNOWN_VERSIONS, desired_hash
 
 BASE = ContainerSpec(
@@ -130,3 +139,24 @@ def test_long_values_that_differ_at_their_end_are_told_apart(place: str) -> None
     assert "one" in found[1]
     assert "two" in found[2]
     assert max(map(len, found[1:])) <= SHORT
+
+
+@pytest.mark.parametrize(
+    ("words", "ports"),
+    [
+        (("serve", "--port", "8000", "--master-port=29501", "--max-model-len", "8050"), {8000, 29501}),
+        (("--port", "8000", "--dist-init-addr", "192.168.100.10:20000"), {8000, 20000}),
+        (("--model", "/m"), set()),
+    ],
+)
+def test_the_ports_that_a_rank_listens_on_are_told_by_its_label(
+    words: tuple[str, ...], ports: set[int]
+) -> None:
+    """Other ports of the spec are not its own: whoever holds them stays when the rank is gone."""
+    assert ports_of(text_of(changed(arguments=words))) == ports
+
+
+def test_a_label_that_makes_no_sense_tells_no_ports() -> None:
+    """Then nobody is said to hold one."""
+    assert ports_of("{") is None
+    assert ports_of("{}") is None

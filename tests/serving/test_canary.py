@@ -182,3 +182,10 @@ def test_an_api_that_listens_on_one_address_is_asked_there() -> None:
 )
 def test_the_heads_own_address_of_the_api(bind: str, asked: str) -> None:
     assert ApiSpec(bind=bind, served_names=("tiny",)).own_address == asked
+
+
+def test_a_web_page_is_not_shown_as_the_words_of_an_engine() -> None:
+    """The API's port was another program's, and a row of the plan held the head of its HTML."""
+    state = ask_once(Head([lambda: Body(501, b"\n<!DOCTYPE HTML>\n<html><body>no</body></html>")]), QUESTION)
+    assert state.serving is Serving.BROKEN
+    assert state.detail == "HTTP 501: a web page, which no engine sends"

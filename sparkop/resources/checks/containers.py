@@ -23,7 +23,7 @@ from sparkop.resources.checks.model import (
     warn,
 )
 from sparkop.resources.foreign import KIND as FOREIGN
-from sparkop.resources.foreign import Foreign
+from sparkop.resources.foreign import Foreign, ports_taken
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker
@@ -132,8 +132,8 @@ def _ports(look: Look) -> Iterator[Finding]:
         yield ok(f"{', '.join(look.document.ports or ())}: free, or held by our ranks")
 
 
-def _on_head(look: Look) -> bool:
-    return look.head
+def _listens(look: Look) -> bool:
+    return bool(ports_taken(look.spec, look.name))
 
 
 def _stale(look: Look) -> Iterator[Finding]:
@@ -262,12 +262,12 @@ CHECKS = (
     ),
     Check(
         id="ports",
-        reads="who listens on the API's and the rendezvous port of the head",
+        reads="who listens on the API's and the rendezvous port of the head; SGLang's workers have one, too",
         bad="something that is not ours: fail (it is named, never killed)",
         source=TABLE,
         find=_ports,
         sections=("ports", "docker"),
-        applies=_on_head,
+        applies=_listens,
     ),
     Check(
         id="stale",
