@@ -20,7 +20,6 @@ from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
-from sparkop.resources.endpoint import KIND as ENDPOINT
 from sparkop.resources.endpoint import loading
 from sparkop.resources.group import age, down, elsewhere, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
@@ -163,7 +162,6 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     state = _state(reading, plan)
     told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
     still = loading(desired, observed, reading.history)
-    told = _while_loading(told) if still else told
     return Status(
         cluster=spec.name,
         state=state,
@@ -220,15 +218,6 @@ def _without_the_stop(plan: Plan) -> Plan:
     """What differs although the stop is as wished."""
     kinds = ("memguard", "intent", *GROUP)
     return replace(plan, operations=tuple(o for o in plan.operations if kind_of(o.resource) not in kinds))
-
-
-def _while_loading(plan: Plan) -> Plan:
-    """An API that is silent since its ranks load: as the headline has it."""
-    said = tuple(
-        replace(o, cause=replace(o.cause, observed=str(Serving.LOADING))) if o.resource == ENDPOINT else o
-        for o in plan.operations
-    )
-    return replace(plan, operations=said)
 
 
 def _state(reading: Reading, plan: Plan) -> ClusterState:

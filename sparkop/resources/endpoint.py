@@ -8,7 +8,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.resources.base import Clock, Context, Difference, Resource
 from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import Desired
-from sparkop.resources.group import age, examine
+from sparkop.resources.group import Group, age, examine
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.ready import wait_ready
@@ -53,16 +53,22 @@ def _first_start(repository: str) -> str:
 
 def loading(desired: Desired, observed: Observed, history: History) -> str:
     """What is to be said of ranks that run, have not served and are within their time; empty for others."""
+    told = _loading_for(desired, observed, history, examine(desired, observed, history))
+    return f"{told}; {normal_start(desired.spec, history.start_seconds)}" if told else ""
+
+
+def _loading_for(desired: Desired, observed: Observed, history: History, group: Group) -> str:
+    """How long; empty for ranks that don't load."""
     if observed.endpoint.serving not in (Serving.SILENT, Serving.LOADING):
         return ""
-    group = examine(desired, observed, history)
     if group.causes or 0 < history.ready_epoch == group.epoch:
         return ""
     ages = [age(found.container, observed.documents[found.node]) for found in group.found]
     known = [each for each in ages if each is not None]
     if not known:
         return ""
-    return f"loading for {precise_seconds(max(known))}; {normal_start(desired.spec, history.start_seconds)}"
+    late = ", longer than ready.deadline" if min(known) > float(desired.spec.ready.deadline) else ""
+    return f"loading for {precise_seconds(max(known))}{late}"
 
 
 class Endpoint(Resource):
@@ -84,6 +90,7 @@ class Endpoint(Resource):
                 told = "of other ranks" if group.found else "nothing serves"
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
+            told = _loading_for(desired, observed, history, group) or told
             return Difference((_wait(desired, told, cost),))
         if state.serving is Serving.UNAUTHORISED and has_key(desired.spec):
             return Difference()  # the key is lost, and restored first

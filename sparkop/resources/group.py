@@ -14,7 +14,8 @@ from sparkop.resources.labels import BUILD, ROLE_RANK, Stamp, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Cause, Origin
 from sparkop.resources.stamped import changed_field, ports_of, short_image
-from sparkop.serving.canary import Serving
+from sparkop.serving.canary import EndpointState, Serving
+from sparkop.spec.models import ClusterSpec
 
 HOPELESS = (
     Serving.WEDGED,
@@ -43,6 +44,10 @@ PATIENCE = {
     Serving.SILENT: 300.0,
 }
 """Seconds that a group that has served before may be so; only who looks again and again knows how long."""
+
+LATE = 300.0
+"""Seconds beyond ``ready.deadline`` for which ranks that say nothing yet count as loading: who waited in vain
+can wait on. After that they hang."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,7 @@ def _group_causes(
 
 
 def had_its_time(desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]) -> bool:
-    """Whether the group is past its start: it has served before, or its ready deadline is over.
+    """Whether the group is past its start: it has served before, or its ``start_window`` is over.
 
     Who looks again and again gives a group that has served its ``PATIENCE``, however old it is. Ages are
     taken by each node's own clock.
@@ -224,7 +229,14 @@ def had_its_time(desired: Desired, observed: Observed, history: History, found: 
             return True
     ages = [age(f.container, observed.documents[f.node]) for f in found]
     known = [seconds for seconds in ages if seconds is not None]
-    return bool(known) and min(known) > float(desired.spec.ready.deadline)
+    window = float(desired.spec.ready.deadline) if served else start_window(desired.spec, observed.endpoint)
+    return bool(known) and min(known) > window
+
+
+def start_window(spec: ClusterSpec, endpoint: EndpointState) -> float:
+    """Seconds from the start of a group that has not served yet until it is started anew."""
+    quiet = endpoint.serving in (Serving.SILENT, Serving.LOADING)
+    return float(spec.ready.deadline) + (LATE if quiet else 0.0)
 
 
 def age(container: Container, document: Document) -> float | None:

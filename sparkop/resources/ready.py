@@ -22,10 +22,10 @@ from sparkop.records import dataclass
 from sparkop.resources import silent_docker
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context
-from sparkop.resources.compare import human_seconds
+from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import DesiredRank
 from sparkop.resources.failure import REBOOTED, TAIL, headline, likely_cause
-from sparkop.resources.group import age, ended_ago
+from sparkop.resources.group import age, ended_ago, start_window
 from sparkop.resources.labels import CLUSTER, stamp_of
 from sparkop.resources.masking import mask
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
@@ -55,15 +55,16 @@ def wait_ready(context: Context, question: Question) -> None:
     """Return when tokens come; write down how long it took.
 
     Raises BlockedError with the last lines and the likely cause when a rank ends (any exit code) or the API
-    refuses for good, TimedOutError after ``ready.deadline``, UnreachableError when a node stays silent.
+    refuses for good, TimedOutError after ``_patience``, UnreachableError when a node stays silent.
     """
-    spec, clock = context.desired.spec, context.clock
-    until = clock.monotonic() + float(spec.ready.deadline)
+    clock = context.clock
+    until: float | None = None
     waiting = _Waiting(context, question)
     with _followed(context) as ended:
         asked: Later[EndpointState] | None = None
         while True:
             seen = waiting.look()
+            until = clock.monotonic() + _patience(context, seen) if until is None else until
             if asked is None:
                 asked = Later(partial(ask_once, context.host(context.desired.head), question), "canary")
             state = _answer(asked)
@@ -80,6 +81,19 @@ def wait_ready(context: Context, question: Question) -> None:
             if clock.monotonic() > until:
                 raise _late(context, seen, waiting.last)
             waiting.pause(ended)
+
+
+def _patience(context: Context, seen: Sequence[_Seen]) -> float:
+    """Seconds: ``ready.deadline``, but for ranks that load already no more than is left of their window."""
+    spec = context.desired.spec
+    deadline = float(spec.ready.deadline)
+    left = start_window(spec, EndpointState(Serving.LOADING)) - _youngest(seen)
+    return min(deadline, left) if left > 0 else deadline
+
+
+def _youngest(seen: Sequence[_Seen]) -> float:
+    ages = [age(each.container, each.document) for each in seen if each.container is not None]
+    return min((seconds for seconds in ages if seconds is not None), default=0.0)
 
 
 def _answer(asked: Later[EndpointState]) -> EndpointState | None:
@@ -216,12 +230,15 @@ def _tail(context: Context, seen: _Seen) -> list[str]:
 def _late(context: Context, seen: list[_Seen], last: EndpointState) -> TimedOutError:
     head = next((s for s in seen if s.rank.rank == 0), None)
     lines = _tail(context, head) if head else []
+    ran = _youngest(seen)
+    left = start_window(context.desired.spec, last) - ran
+    now = "sparkop apply starts all ranks anew"
+    again = f"sparkop apply waits up to {human_seconds(left)} more for them; after that it starts them anew"
     return TimedOutError(
-        f"no token within {human_seconds(float(context.desired.spec.ready.deadline))}",
+        f"no token, and the ranks have run for {precise_seconds(ran)}",
         node=context.desired.head,
         cause=f"the API: {last.serving}{': ' + last.detail if last.detail else ''}",
-        remedy="the ranks still run: sparkop apply waits again, or starts those anew that hang; "
-        "sparkop logs -f shows what they do; "
+        remedy=f"{again if left > 0 else now}; sparkop logs -f shows what they do; "
         "a slow machine needs a longer ready.deadline",
         detail="\n".join(lines) or None,
     )

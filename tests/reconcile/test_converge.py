@@ -179,6 +179,41 @@ def test_not_ready_in_time_is_a_timeout_and_the_ranks_stay() -> None:
     assert cluster.rank(1)[1].running
 
 
+def test_ranks_that_load_beyond_the_deadline_are_waited_for_by_the_next_apply_and_started_anew_later() -> (
+    None
+):
+    """Each apply removed what still loaded, so that it could never come up, and called it drift (issue 4)."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    with pytest.raises(TimedOutError, match="have run for 5 min") as caught:
+        cluster.apply()
+    assert "sparkop apply waits up to 5 min more for them; after that" in (caught.value.remedy or "")
+    (wait,) = cluster.plan().operations
+    assert wait.resource == "endpoint"
+    assert wait.cause.observed.startswith("loading for 5 min")
+    assert wait.cause.observed.endswith(", longer than ready.deadline")
+    started = list(cluster.started)
+    with pytest.raises(TimedOutError) as caught:
+        cluster.apply()
+    assert cluster.started == started, "they still loaded"
+    assert (caught.value.remedy or "").startswith("sparkop apply starts all ranks anew")
+    with pytest.raises(TimedOutError):
+        cluster.apply()
+    assert len(cluster.started) == 2 * len(started), "they hang"
+
+
+def test_ranks_that_load_beyond_the_deadline_come_up_while_the_next_apply_waits() -> None:
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    with pytest.raises(TimedOutError):
+        cluster.apply()
+    started = list(cluster.started)
+    cluster.manner = "serve"
+    cluster.apply()
+    assert cluster.started == started
+    assert cluster.plan().converged
+
+
 def test_the_lease_is_given_back_after_every_end() -> None:
     """Also after a failure: the next apply would wait thirty seconds."""
     cluster = Cluster.make()

@@ -98,7 +98,7 @@ def test_status_says_that_ranks_load_and_how_long_is_normal(capsys: pytest.Captu
     assert shown(cluster, capsys).startswith("test loading (nothing answers on port 8000")
     text = shown(cluster, capsys)
     assert LARGE in text
-    assert "≠ endpoint: loading -> tokens" in text
+    assert "≠ endpoint: loading for 3 min 2" in text
     assert "silent" not in text
     assert text.count("8000: nothing listens there on spark-1") == 1, "it was said twice in one line"
 
@@ -117,4 +117,6 @@ def test_status_tells_the_last_start_as_the_measure_and_no_loading_of_what_serve
     cluster.begin()
     assert "the last start took 12 min; given up after 45 min" in shown(cluster, capsys)
     cluster.clock.sleep(46 * 60)
+    assert "longer than ready.deadline" in shown(cluster, capsys)
+    cluster.clock.sleep(5 * 60)
     assert "loading for" not in shown(cluster, capsys)
