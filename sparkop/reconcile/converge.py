@@ -19,7 +19,7 @@ from sparkop.reconcile.carry_out import carry_out
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
-from sparkop.reconcile.plan import Plan
+from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.records import dataclass
@@ -37,6 +37,8 @@ from sparkop.threads import AnyOf
 Approve = Callable[[Plan], bool]
 """Asked once, with the first plan that stops serving or removes what is not ours; False: it is not done."""
 
+LONG = ("image", "weights", *GROUP)
+"""Kinds whose operations can take minutes or hours."""
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
 MOST_CAUSES = 5
@@ -158,7 +160,8 @@ class _Run:
             self.emit(summary)
         for warning in plan.warnings:
             self.note(f"warning: {warning}")
-        for blocker in plan.blockers if plan.operations else ():  # what goes on meanwhile may take hours
+        goes_on = any(kind_of(operation.resource) in LONG for operation in plan.operations)
+        for blocker in plan.blockers if goes_on else ():  # else it is told at once, as what ends the run
             self.note(f"blocked: {with_remedy(_told(blocker), blocker.remedy)}", blocker.node)
         return reading, plan
 

@@ -26,7 +26,7 @@ from sparkop.records import dataclass
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made
+from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made, words_for
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
@@ -44,7 +44,7 @@ def _unasked(_going: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Destroyed:
-    """What was removed, by node, in the plan's words; and the nodes that did not answer, and why."""
+    """What was removed, by node, in words; and the nodes that did not answer, and why."""
 
     removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -312,9 +312,9 @@ def _in_words(error: BaseException) -> BaseException:
 def _told(operation: Operation, reading: Reading) -> str:
     """What was removed; of a checkpoint how much, and where."""
     if operation.resource != WEIGHTS:
-        return operation.resource
+        return words_for(operation.resource)
     place = _checkpoints(reading)[operation.node]
-    return f"{WEIGHTS} ({human_bytes(place.bytes)} in {place.path})"
+    return f"{words_for(WEIGHTS)} ({human_bytes(place.bytes)} in {place.path})"
 
 
 def _frozen(removed: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:

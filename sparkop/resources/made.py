@@ -6,6 +6,7 @@ Never planned by ``diff``: it is the opposite of desired state.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +26,18 @@ IMAGE, TRANSFERS, WEIGHTS, STATE = "made/image", "made/transfers", "made/weights
 PULLED = "pulled"
 """Event of a node's history: sparkop has pulled this image, so sparkop may remove it."""
 
+_SHOWN = {TRANSFERS: "transfers and their keys", WEIGHTS: "checkpoint", STATE: "state folder"}
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]+")
 
 REMOVAL = 600.0
 """Seconds that a node gets for the checkpoint's files."""
+
+
+def words_for(resource: str) -> str:
+    """A resource as people read it: ``state folder``, ``image lab/standin@sha256:5668e35e5668``."""
+    if resource.startswith(f"{IMAGE}/"):
+        return "image " + _DIGEST.sub(r"\1", resource.removeprefix(f"{IMAGE}/"))
+    return _SHOWN.get(resource, resource)
 
 
 class Made(Resource):

@@ -12,6 +12,7 @@ from sparkop.errors import SparkopError
 from sparkop.reconcile.launcher import LauncherLog
 from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.events import Event, Listener, Phase
+from sparkop.resources.made import words_for
 from sparkop.resources.operations import Operation
 from sparkop.views.console import print_lines, talk
 from sparkop.views.errors import error_lines
@@ -25,7 +26,7 @@ PLAIN_INTERVAL = 5.0
 
 def title(operation: Operation) -> str:
     """An operation in few words: ``pull image on spark-2``."""
-    return f"{operation.action} {operation.resource} on {operation.node}"
+    return f"{operation.action} {words_for(operation.resource)} on {operation.node}"
 
 
 @contextmanager

@@ -402,6 +402,12 @@ def test_foreign_containers_are_replaced_only_when_agreed() -> None:
     CHANGES["containers"](cluster.node("spark-2"), {"test-r1": {}})
     with pytest.raises(BlockedError, match="not made by sparkop"):
         cluster.apply()
+    told = [event.text for event in cluster.events if event.text.startswith("blocked: ")]
+    assert len(told) == 1, "while image and weights go on"
+    with pytest.raises(BlockedError, match="not made by sparkop"):
+        cluster.apply()
+    told = [event.text for event in cluster.events if event.text.startswith("blocked: ")]
+    assert told == [], "the error says it: nothing that takes long goes on before"
     assert cluster.node("spark-2").containers["test-r1"].id == "id-test-r1"
     cluster.apply(adopt=True)
     assert cluster.plan().converged
