@@ -52,7 +52,9 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         by = "watch replaced the ranks" if entry.get("by") == WATCH else "a command started the ranks"
         if entry.get("by") == WATCH and entry.get("resumes"):
             by = f"watch went on with group {entry['resumes']}, which was broken off, and started the ranks"
-        return f"{by} (group {epoch}): {_because(str(entry.get('why') or ''))}"
+        at = f"{entry['node']}, " if entry.get("node") else ""
+        kept = f"; {entry['kept']} on the head tells of the one before" if entry.get("kept") else ""
+        return f"{by} (group {epoch}): {at}{_because(str(entry.get('why') or ''))}{kept}"
     if event == "ready":
         seconds = entry.get("seconds")
         took = f" after {human_seconds(float(seconds))}" if isinstance(seconds, int | float) else ""
@@ -62,7 +64,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     if event == FAULT:
         return f"{_place(entry)}: {entry.get('text') or 'not as it should be'}"
     if event == MENDED:
-        return f"{_place(entry)}: that is over"
+        over = f": {entry['text']}" if entry.get("text") else ""
+        return f"{_place(entry)}: that is over{over}"
     if event == FAILED:
         return f"watch could not mend it: {failure_in(entry) or 'no reason known'}"
     if event == intent.STOP:
@@ -73,7 +76,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         return f"the history before this was damaged{kept}"
     known = str(entry.get("text") or "")
     others = (f"{key} {value}" for key, value in entry.items() if key not in ("id", "event", "at", "node"))
-    return known or ", ".join(others)
+    at = f"{entry['node']}: " if entry.get("node") else ""
+    return known or at + ", ".join(others)
 
 
 def _because(why: str) -> str:

@@ -210,7 +210,7 @@ def _wedged(life: Life, seen: Seen, detail: str) -> tuple[Verdict, str]:
         return Verdict.SLOW, f"{detail}; its counters can't be read"
     if seen.at - life.moved_at < STANDSTILL:
         return Verdict.SLOW, f"{detail}, but its counters move"
-    return Verdict.WEDGED, f"{detail}, twice, and its counters stand still"
+    return Verdict.WEDGED, f"{detail}, nor before, and its counters stand still"
 
 
 def _began(verdict: Verdict, life: Life, seen: Seen) -> float:

@@ -25,7 +25,7 @@ from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import KEY, Found, Group, examine
-from sparkop.resources.incident import keep, keep_log
+from sparkop.resources.incident import folder, keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
@@ -68,8 +68,10 @@ class Ranks(Resource):
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.action is Action.RECORD:
-            if operation.parameters["before"]:
-                keep(context, operation.cause, int(operation.parameters["before"]))
+            before = int(operation.parameters["before"])
+            kept = folder(before) if before else ""
+            if before:
+                keep(context, operation.cause, before)
             resumes = operation.parameters.get("resumes")
             record(
                 context,
@@ -79,7 +81,9 @@ class Ranks(Resource):
                     "event": "start",
                     "epoch": operation.parameters["epoch"],
                     "generation": operation.parameters["generation"],
+                    "node": operation.parameters["cause_node"],
                     "why": operation.cause.told,
+                    **({"kept": kept} if kept else {}),
                     "by": operation.parameters.get("by", "human"),
                     **({"resumes": resumes} if resumes else {}),
                     "at": context.clock.time(),
@@ -102,7 +106,7 @@ def _cannot_render(desired: Desired) -> tuple[Blocker, ...]:
 
 def replacement(desired: Desired, group: Group, history: History) -> tuple[Operation, ...]:
     """The operations that make a new group, as described above."""
-    resource, _, first = group.causes[0]
+    resource, node, first = group.causes[0]
     unchanged = bool(group.found) and not any(_is_spec_change(cause) for _, _, cause in group.causes)
     numbers = {
         "before": group.epoch,
@@ -120,7 +124,7 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
         ALL,
         why,
         origin=origin,
-        parameters={**numbers, **({"resumes": resumes} if resumes else {})},
+        parameters={**numbers, "cause_node": node, **({"resumes": resumes} if resumes else {})},
     )
     removals = removals_of(desired, group, why, (begin.key,))
     ended = [o.key for o in removals] or [begin.key]

@@ -53,6 +53,8 @@ def test_a_rank_that_ends_replaces_the_group_once(rank: int, code: int) -> None:
     starts = entries(cluster, "start")
     assert [entry["by"] for entry in starts] == ["human", "watch"]
     assert f"exited ({code})" in starts[-1]["why"]
+    assert dict(watching.said)["acting"]["node"] == node.name
+    assert dict(watching.said)["evidence"]["folder"].endswith("incidents/epoch-1")
     evidence = [path for path in cluster.node("spark-1").files if "incidents/epoch-1/" in path]
     assert {path.rpartition("/")[2] for path in evidence} >= {"group.json", "plan.json", "rank-0.log"}
     assert cluster.plan().converged
@@ -437,9 +439,10 @@ def test_events_tell_the_story() -> None:
     told = [each for each in story if each.event != "pulled"]
     assert [each.event for each in told] == ["start", "ready", "restart", "ready", "served", "stop"]
     assert [each.text for each in told] == [
-        "a command started the ranks (group 1): rank/0 container is missing, not running",
+        "a command started the ranks (group 1): spark-1, rank/0 container is missing, not running",
         told[1].text,
-        "watch replaced the ranks (group 2): rank/1 state is exited (137), not running",
+        "watch replaced the ranks (group 2): spark-2, rank/1 state is exited (137), not running; "
+        "incidents/epoch-1 on the head tells of the one before",
         told[3].text,
         "group 2 has served for ten minutes: earlier restarts count no more",
         told[5].text,
@@ -489,8 +492,8 @@ def test_events_name_faults_by_node_and_say_when_they_are_over() -> None:
     answers(cluster)
     watching.minutes(2)
     story = [each for each in happened(cluster.observe(canary=False)) if each.event in ("fault", "mended")]
-    assert story[0].text.startswith("spark-2: unknown: The node does not answer")
-    assert story[1].text == "spark-2: that is over"
+    assert story[0].text.startswith("spark-2: The node does not answer")
+    assert story[1].text == "spark-2: that is over: The node does not answer: no answer within 10 s"
 
 
 def test_the_story_is_bounded() -> None:
@@ -644,8 +647,8 @@ def test_a_short_power_cut_is_told_as_that(hosts: list[str]) -> None:
     told = [(each.event, each.node) for each in happened(cluster.observe()) if each.event != "ready"]
     assert told[-2 - len(hosts) :] == [
         *(("booted", host) for host in hosts),
-        ("restart", ""),
-        ("restart", ""),
+        ("restart", hosts[0]),
+        ("restart", "spark-2"),
     ]
     texts = [each.text for each in happened(cluster.observe()) if each.event == "booted"]
     assert texts[-1] == "spark-2 has booted anew: a reboot or a power cut ended what ran there"

@@ -32,7 +32,7 @@ from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch.beside import Beside
 from sparkop.reconcile.watch.eye import Begin, Eye, Rhythm
-from sparkop.reconcile.watch.say import Say, Teller, why_of
+from sparkop.reconcile.watch.say import Say, Teller, cause_node, why_of
 from sparkop.reconcile.watch.story import (
     Fault,
     boots_due,
@@ -265,7 +265,7 @@ class Watch:
             return Tick(reading, plan)
         refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
         part = plan.preparation if plan.preparation.operations else plan
-        self.say("acting", operations=len(part.operations), why=why_of(part))
+        self.say("acting", operations=len(part.operations), node=cause_node(part), why=why_of(part))
         self.keep_plan(context, part)
         with Beside(self.faults_now, self.teller, self.rhythm.period) as beside:
             outcome = carry_out_in(context, part, held, self.resources)
@@ -314,6 +314,7 @@ class Watch:
         place = f"{context.desired.nodes[begin.node].state}/{folder(int(begin.parameters['before']))}"
         text = mask(json.dumps(told, indent=1)).encode() + b"\n"
         write_file(context, begin.node, f"{place}/plan.json", text, mode=0o600)
+        self.say("evidence", node=begin.node, folder=place)
 
     def outcome(self, context: Context, tick: Tick, outcome: Outcome) -> Tick:
         """What the execution came to; a failure is written down."""

@@ -53,9 +53,9 @@ class Teller:
         if plan.operations and aside:
             self.told.pop("rest", None)
         elif plan.operations:
-            why = why_of(plan)
+            why, node = why_of(plan), cause_node(plan)
             self.told.pop("rest", None)
-            self.state("plan", why, event="planned", operations=len(plan.operations), why=why)
+            self.state("plan", why, event="planned", operations=len(plan.operations), node=node, why=why)
         else:
             nodes, of = len(reading.observed.documents), len(reading.desired.spec.nodes)
             good = plan.converged
@@ -117,6 +117,12 @@ def why_of(plan: Plan) -> str:
     """The cause of its first operation, in one line."""
     first = plan.operations[0]
     return f"{first.resource}: {first.cause.told_of(first.resource)}"
+
+
+def cause_node(plan: Plan) -> str:
+    """Where that is: a group is planned on the head, also when a worker is the cause."""
+    first = plan.operations[0]
+    return str(first.parameters.get("cause_node", first.node))
 
 
 def _steady(text: str) -> str:

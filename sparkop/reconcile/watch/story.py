@@ -68,7 +68,7 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
         found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
-        found.setdefault(what, Fault(unknown.node, f"unknown: {unknown.reason}", unknown.remedy or ""))
+        found.setdefault(what, Fault(unknown.node, unknown.reason, unknown.remedy or ""))
     return found
 
 
@@ -147,10 +147,14 @@ def entries_due(
     due = [_begun(what, fault) for what, fault in now.items() if what in then and what not in known]
     for what, fault in then.items():
         if what not in now and what not in known and not _told_often(entries, what, at):
-            due += [_begun(what, fault), _over(what, at)]
+            due += [_begun(what, fault), _over(what, fault.then or fault.text, at)]
     over = (what for what in sorted(known) if what not in now and what not in then)
     moments = gone or {}
-    return due + [_over(w, moments.get(w, at)) for w in over if known[w].get("node") not in unread]
+    return due + [
+        _over(w, str(known[w].get("text")), moments.get(w, at))
+        for w in over
+        if known[w].get("node") not in unread
+    ]
 
 
 def gone_since(
@@ -172,8 +176,10 @@ def _begun(what: str, fault: Fault) -> dict[str, Any]:
     }
 
 
-def _over(what: str, at: float) -> dict[str, Any]:
-    return {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "at": at}
+def _over(what: str, told: str, at: float) -> dict[str, Any]:
+    """``told``: the fault's text; what was to be done is over, too."""
+    text = told.partition("; ")[0]
+    return {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "text": text, "at": at}
 
 
 def _told_often(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> bool:

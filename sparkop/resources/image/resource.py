@@ -146,7 +146,7 @@ def _foresee(context: Context, node: str, reference: str) -> None:
 
 def _record(context: Context, node: str, reference: str) -> None:
     """What sparkop brought, ``destroy`` may take away."""
-    entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "reference": reference}
+    entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "node": node, "reference": reference}
     record(context, node, {**entry, "at": context.clock.time()})
 
 
