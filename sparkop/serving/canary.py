@@ -156,11 +156,12 @@ def look(
     before = counts(host, question)
     sleep(min(STANDSTILL, question.deadline * AGAIN))
     after = counts(host, question)
+    detail = f"{first.detail}, nor when asked again"
     if before is None or after is None:
-        return EndpointState(Serving.BUSY, f"{first.detail}, nor when asked again; its counters can't be read")
+        return EndpointState(Serving.BUSY, f"{detail}; its counters can't be read")
     if worked(before, after):
-        return EndpointState(Serving.BUSY, f"{first.detail}, nor when asked again, but it works for others")
-    return EndpointState(Serving.WEDGED, f"{first.detail}, nor when asked again, and its counters stand still")
+        return EndpointState(Serving.BUSY, f"{detail}, but it works for others")
+    return EndpointState(Serving.WEDGED, f"{detail}, and its counters stand still")
 
 
 def worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -> bool:
