@@ -27,6 +27,7 @@ ANSWERS_WITHIN = 5.0
 ANSWERS_AGAIN = 1.0
 """Seconds between an answer and the next question."""
 LOST = "another sparkop has taken the lease"
+LEFT = "left; what it has begun on the node goes on there"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,12 @@ def execute(plan: Plan, context: Context, resources: Sequence[Resource] = RESOUR
     """
     context = replace(context, emit=_one_at_a_time(context.emit))
     run = _Run(plan, context, {resource.kind: resource for resource in resources})
-    run.until_done()
+    try:
+        run.until_done()
+    except BaseException:
+        run.leave_all(WaitInterruptedError(LEFT))
+        run.outcome()  # says what is left
+        raise
     return run.outcome()
 
 
@@ -93,8 +99,7 @@ class _Run:
                 else:
                     self.failed[key] = error
             if self.lost():
-                for key in list(self.running):
-                    self.leave(key, LeaseHeldError(LOST))
+                self.leave_all(LeaseHeldError(LOST))
             elif self.context.stop.is_set():
                 self.leave_silent()
 
@@ -102,6 +107,10 @@ class _Run:
         """The heartbeat has told it, or a node that refused a step."""
         refused = any(isinstance(error, LeaseHeldError) for error in self.failed.values())
         return refused or self.context.lost.is_set()
+
+    def leave_all(self, error: SparkopError) -> None:
+        for key in list(self.running):
+            self.leave(key, error)
 
     def leave(self, key: str, error: SparkopError) -> None:
         """Wait no longer for an operation that runs."""

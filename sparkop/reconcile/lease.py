@@ -151,12 +151,17 @@ class Held:
         up, the lease expires there."""
         self._over.set()
         until = time.monotonic() + patience
-        for given in [Later(partial(self._give_back, *each), "release") for each in self.fences.items()]:
+        heart = min(HEARTBEAT, patience / 4)
+        for given in [
+            Later(partial(self._give_back, *each, heart), "release") for each in self.fences.items()
+        ]:
             given.ended(max(0.0, until - time.monotonic()))
 
-    def _give_back(self, node: str, fence: Fence) -> None:
+    def _give_back(self, node: str, fence: Fence, heart: float) -> None:
+        """``heart``: seconds for a beat that is under way; it may wait for the node's lock, and the node lets
+        go of the lease after that, whoever waits for it."""
         if node in self._hearts:
-            self._hearts[node].ended(HEARTBEAT)
+            self._hearts[node].ended(heart)
         with suppress(SparkopError, OSError):
             self.hosts[node].act("lease.release", {}, fence, timeout=RELEASE_DEADLINE)
 

@@ -245,6 +245,26 @@ def test_a_second_interrupt_leaves_at_once() -> None:
         run([operation("a")], hang)
 
 
+def test_who_leaves_is_told_what_is_left_and_of_no_broken_connection() -> None:
+    """A second Ctrl-C closes the connections under what runs: that "the connection to the node broke" was the
+    last word, as if the node were at fault (issue 4)."""
+    left, ended = threading.Event(), threading.Event()
+    events: list[Event] = []
+
+    def hang(_: Operation, __: Context) -> None:
+        left.wait(30)
+        threading.Timer(0, ended.set).start()
+        raise UnreachableError("The connection to the node broke.", node="n1")
+
+    threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run([operation("a"), operation("b", "n1", "create:a@n1")], hang, events=events)
+    left.set()
+    assert ended.wait(10)
+    told = [(e.phase, e.operation.resource, e.text) for e in events if e.operation]
+    assert told[1:] == [(Phase.FAILED, "a", executor.LEFT), (Phase.SKIPPED, "b", "")]
+
+
 def test_a_crash_of_the_writer_is_a_failure_too() -> None:
     """BaseException: the thread that performs must not die silently."""
 

@@ -349,6 +349,37 @@ def test_a_node_that_hangs_does_not_hold_up_who_was_asked_to_stop(
     thawed.set()
 
 
+def test_who_leaves_gives_the_lease_back_although_a_beat_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's start held the node's lock, a beat waited for it, and giving back waited for the beat:
+    after a second Ctrl-C one's own next command waited half a minute (issue 4)."""
+    monkeypatch.setattr(lease, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(lease, "LEAVING_DEADLINE", 5.0)
+    cluster = Cluster.make()
+    beats, released = threading.Event(), threading.Event()
+
+    class Busy(SimulatedHost):
+        def act(
+            self, action: str, arguments: Mapping[str, Any], fence: Fence, *, timeout: float = 60.0
+        ) -> dict[str, Any]:
+            if action == "lease.renew":
+                beats.set()
+                released.wait(30)
+            return super().act(action, arguments, fence, timeout=timeout)
+
+    hosts = {**cluster.hosts(), "spark-1": Busy(cluster.node("spark-1"))}
+    documents = cluster.observe(canary=False).observed.documents
+    options = {"command": "apply", "holder": "ada", "clock": cluster.clock, "emit": ignore}
+    with (
+        suppress(KeyboardInterrupt),
+        hold(cluster.spec, hosts, documents, **options),  # type: ignore[arg-type]
+    ):
+        assert beats.wait(10)
+        monkeypatch.setattr(lease, "HEARTBEAT", 5.0)
+        raise KeyboardInterrupt
+    assert all(state.released for state in states(cluster))
+    released.set()
+
+
 def test_a_node_that_does_not_take_the_lease_is_left_when_the_user_asks_to_stop() -> None:
     """It held the first Ctrl-C up for 65 s; the node that took it before has it back."""
     cluster = Cluster.make()
