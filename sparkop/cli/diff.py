@@ -28,6 +28,7 @@ def command(
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:  # they connect while the rest is imported
         refuse_unsafe(loaded)
+        from sparkop.reconcile.lease_seen import beside_a_writer
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
         from sparkop.reconcile.refuse import refuse
@@ -38,6 +39,7 @@ def command(
         reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
+    plan = beside_a_writer(plan, reading.observed.documents)
     show_plan(plan, output, running_told(reading.observed.documents))
     if plan.unknown:
         return ExitCode.UNREACHABLE

@@ -20,6 +20,7 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     """
     import time
 
+    from sparkop.reconcile.lease_seen import beside_a_writer
     from sparkop.reconcile.logs import harmless_lines
     from sparkop.reconcile.measured import measure
     from sparkop.reconcile.nodes import readable_nodes
@@ -33,7 +34,8 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     with readable_nodes(loaded.spec) as hosts:
         reading = observe(loaded.spec, hosts, emit=show_note)
         measured, notes = measure(reading, hosts), harmless_lines(reading, hosts)
-    status = status_of(reading, reconcile(reading.desired, reading.observed, reading.history, time.time()))
+    plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
+    status = status_of(reading, beside_a_writer(plan, reading.observed.documents))
     status = with_notes(with_measured(status, measured), notes)
     show_status(status, output)
     codes = {"ok": ExitCode.OK, "stopped": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}

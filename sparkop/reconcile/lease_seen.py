@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import LeaseHeldError, SparkopError
 from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
+from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
@@ -64,6 +66,18 @@ def lease_in(node: str, document: Document) -> LeaseState | None:
         released=bool(lease.get("released")),
         info=info if isinstance(info, dict) else {},
     )
+
+
+def beside_a_writer(plan: Plan, documents: Mapping[str, Document]) -> Plan:
+    """The plan of who only looks: what another command does just now looks like drift. A dead one's lease
+    looks the same at one look."""
+    leases = [] if plan.converged else [lease_in(*each) for each in documents.items()]
+    holders = dict.fromkeys(lease.told for lease in leases if lease is not None and not lease.released)
+    told = [
+        f"{who}, holds the lease: what differs may be its work under way, unless it has died"
+        for who in holders
+    ]
+    return replace(plan, warnings=(*plan.warnings, *told))
 
 
 @dataclass(frozen=True)

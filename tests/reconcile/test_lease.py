@@ -17,7 +17,8 @@ from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import lease, transfers
 from sparkop.reconcile.lease import EXPIRY, LOOK_EVERY, Held, break_lease, hold, new_holder
-from sparkop.reconcile.lease_seen import DamagedLeaseError, LeaseState, show_lease
+from sparkop.reconcile.lease_seen import DamagedLeaseError, LeaseState, beside_a_writer, show_lease
+from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase, ignore
 from tests.reconcile.simulation import Cluster, PlayedWeights, SimulatedClock, spec_of
 
@@ -255,6 +256,19 @@ def test_show_tells_what_can_be_read() -> None:
     found = show_lease(cluster.spec, cluster.hosts())
     assert found["spark-1"] is None
     assert isinstance(found["spark-2"], UnreachableError)
+
+
+def test_what_another_command_does_just_now_is_not_told_as_drift_alone() -> None:
+    """diff beside a live apply said "rank/0 container: missing", and nothing of who had taken it down
+    (issue 4). Where nothing differs there is nothing to explain."""
+    cluster = Cluster.make(spec_of(1))
+    with holding(cluster, "ada"):
+        reading = cluster.observe()
+        plan = cluster.plan()
+        (told,) = beside_a_writer(plan, reading.observed.documents).warnings
+        assert "(apply), token 1, holds the lease: what differs may be its work under way" in told
+        assert beside_a_writer(Plan(), reading.observed.documents).warnings == ()
+    assert beside_a_writer(plan, cluster.observe().observed.documents).warnings == ()
 
 
 def test_break_fences_the_old_holder_out() -> None:
