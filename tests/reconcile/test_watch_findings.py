@@ -128,7 +128,7 @@ def test_a_lost_gpu_makes_the_containers_anew_when_tokens_fail_to_come() -> None
     cluster.node("spark-2").lost_gpus["test-r1"] = NVML
     watching.minutes(3)
     assert cluster.started == []
-    assert entries(cluster, "fault")[0]["what"] == "gpu@spark-1"
+    assert entries(cluster, "fault")[0]["what"] == "gpu@spark-2"
     assert "rank/1 on spark-2" in entries(cluster, "fault")[0]["text"]
     cluster.manner = "wedge"
 
@@ -141,7 +141,7 @@ def test_a_lost_gpu_makes_the_containers_anew_when_tokens_fail_to_come() -> None
     watching.minutes(2)
     assert cluster.started == GROUP
     assert "GPU lost: the container of rank/1" in entries(cluster, "start")[-1]["why"]
-    assert entries(cluster, "mended")[-1]["what"] == "gpu@spark-1"
+    assert entries(cluster, "mended")[-1]["what"] == "gpu@spark-2"
 
 
 @pytest.mark.parametrize("said", ["ok", "Failed to initialize NVML: Unknown Error"])

@@ -131,7 +131,7 @@ class Eye:
             found[f"speed@{head}"] = Fault(head, self.pace.warning)
         if self.gpus.lost:
             remedy = "its container is made anew when no request runs, or when tokens fail to come"
-            found[f"gpu@{head}"] = Fault(head, self.gpus.lost, remedy)
+            found[f"gpu@{self.gpus.node}"] = Fault(self.gpus.node, self.gpus.lost, remedy)
         for node, text in self.gpus.stuck.items():
             found[f"clocks@{node}"] = Fault(node, text)
         return found

@@ -37,6 +37,8 @@ class Gpus:
         self.clock = clock
         self.lost = ""
         """Which rank's container has lost its GPU, and what says so."""
+        self.node = ""
+        """Where it runs."""
         self.certain = False
         """NVML itself was asked in the container; else only a line of its log says so."""
         self.stuck: dict[str, str] = {}
@@ -80,6 +82,7 @@ class Gpus:
             said = (document.lost_gpus or {}).get(found.container.name) if document else None
             evidence = _evidence(said)
             if evidence and not self.certain:
+                self.node = found.node
                 self.lost = f"the container of {found.resource} on {found.node} has lost its GPU: {evidence}"
                 self.certain = said is not None and said.exec is not None
 
