@@ -112,6 +112,7 @@ class _Waiting:
         self.question = question
         self.last = EndpointState(Serving.NOT_ASKED)
         self.began = self.heard = self.told = context.clock.monotonic()
+        self.said = ""
         self.garbage = 0
         self.silent: list[UnreachableError] = []
         """Of nodes that gave no answer at the last look."""
@@ -173,7 +174,9 @@ class _Waiting:
             told = f"not ready after {human_seconds(now - self.began)}: {state.detail}"
             if self.silent:
                 told += f"; {self.silent[0].node} has not answered for {human_seconds(now - self.heard)}"
-            self.context.progress(told)
+            if told != self.said:  # in minutes it is the same four times
+                self.said = told
+                self.context.progress(told)
         return False
 
 

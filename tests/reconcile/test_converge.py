@@ -160,6 +160,17 @@ def test_a_rank_that_dies_while_loading_ends_the_wait_at_once_with_its_words() -
     assert "Insufficient space" in (error.detail or "")
 
 
+def test_how_long_it_is_not_ready_is_told_once_a_minute() -> None:
+    """In whole minutes the same line stood there four times."""
+    cluster = Cluster.make()
+    cluster.manner = "loading"
+    with pytest.raises(TimedOutError):
+        cluster.apply()
+    told = [event.text for event in cluster.events if event.text.startswith("not ready after")]
+    assert len(told) > 5
+    assert len(set(told)) == len(told)
+
+
 def test_the_loading_lines_of_all_ranks_are_shown() -> None:
     """What people watch for thirteen minutes, without the rest that engines print."""
     cluster = Cluster.make()

@@ -19,6 +19,7 @@ from sparkop.node import file_act
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.lease_seen import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
+from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.watch.loop import once
 from sparkop.reconcile.watch.story import Fault, entries_due, life_due, since
 from sparkop.resources.liveness import Life, Verdict
@@ -426,6 +427,25 @@ def test_once_heals_and_says_what_remains() -> None:
     cluster.served_key = "another"
     with pytest.raises(BlockedError):
         once(Watching(cluster, steps_aside=False).watch)
+
+
+def test_once_writes_down_what_it_finds_and_that_it_has_given_up() -> None:
+    """From cron, events ended with the last restart, and status knew of no end of them."""
+    cluster = serving()
+    asked = Asked(By.WATCH, pauses=(1.0,))
+    node, container = cluster.rank(1)
+    for _ in range(2):
+        node.exit(container.spec.name, 0)
+        once(Watching(cluster, asked=asked, steps_aside=False).watch)
+        cluster.clock.sleep(2.0)
+    node.exit(container.spec.name, 0)
+    with pytest.raises(BlockedError, match="did not last"):
+        once(Watching(cluster, asked=asked, steps_aside=False).watch)
+    assert cluster.observe(canary=False).history.gave_up is not None
+    before = len(cluster.world.writes)
+    with pytest.raises(BlockedError, match="did not last"):
+        once(Watching(cluster, asked=asked, steps_aside=False).watch)
+    assert len(cluster.world.writes) == before, "it is known"
 
 
 def test_events_tell_the_story() -> None:

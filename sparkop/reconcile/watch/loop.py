@@ -41,6 +41,7 @@ from sparkop.reconcile.watch.story import (
     faults_of,
     gone_since,
     life_due,
+    open_faults,
     ranks_down,
     since,
 )
@@ -366,6 +367,12 @@ class Watch:
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 
+    def unwritten(self, reading: Reading) -> bool:
+        """The last look has seen a fault that the history doesn't know yet."""
+        head = reading.observed.documents.get(self.spec.head.name)
+        known = open_faults(entries_in(head)) if head is not None else {}
+        return head is not None and any(what not in known for what in self._before or {})
+
     def remember_boots(self, context: Context) -> None:
         """Why the group that was waited for is down, at once: its next start may have to wait."""
         boots = boots_in(self.look().observed)
@@ -423,7 +430,7 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
     Raises what ``apply`` would raise for what remains, WaitInterruptedError when it is to stop. ``patience``:
     seconds for the canary's answers.
     """
-    acted, until = 0, watch.clock.monotonic() + patience
+    acted, again, until = 0, False, watch.clock.monotonic() + patience
     while acted < most:
         tick = watch.tick()
         if tick.trouble is not None:
@@ -442,6 +449,9 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
                 )
             if undecided:
                 watch.clock.sleep(1.0)
+            continue
+        if watch.unwritten(tick.reading) and not again:
+            again = True  # a fault is written down when two looks have seen it
             continue
         remains(tick.plan)
         if tick.plan.held and not tick.reading.history.intent.stopped:
