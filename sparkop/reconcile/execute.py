@@ -171,7 +171,11 @@ class _Run:
         """What fails although the node answers may fail of another writer's work: that is told instead."""
         try:
             self.performers[kind_of(operation.resource)].perform(operation, own)
-        except (LeaseHeldError, UnreachableError, WaitInterruptedError):
+        except WaitInterruptedError as error:
+            if own.lost.is_set():
+                raise LeaseHeldError(LOST) from error
+            raise
+        except (LeaseHeldError, UnreachableError):
             raise
         except SparkopError:
             with suppress(UnreachableError, BlockedError):

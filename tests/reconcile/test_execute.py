@@ -218,6 +218,19 @@ def test_a_lost_lease_waits_for_nothing(told_by: str) -> None:
     assert len(events) == told
 
 
+def test_a_wait_that_the_loss_of_the_lease_ends_is_told_as_that() -> None:
+    """It said that "the ranks go on loading", which were those of another writer."""
+    lost = threading.Event()
+    events: list[Event] = []
+
+    def does(_: Operation, __: Context) -> None:
+        lost.set()
+        raise WaitInterruptedError("stopped waiting; the ranks go on loading")
+
+    run([operation("a")], does, events=events, lost=lost)
+    assert [e.text for e in events if e.phase is Phase.FAILED] == [executor.LOST]
+
+
 def test_what_fails_of_another_writers_work_is_told_as_that() -> None:
     """Its own ranks are gone because another writer has removed them: no rank has died."""
 
