@@ -60,9 +60,9 @@ def test_what_is_mended_while_the_ranks_serve_on(change: dict[str, Any]) -> None
     [
         ({"disk_free": 0}, "disk@spark-2", "free"),
         ({"rails_down": [0, 1]}, "fabric@spark-2", "cable"),
-        ({"docker": "down"}, "@spark-2", "unknown"),
-        ({"errors": {"docker": "OSError: timed out"}}, "@spark-2", "unknown"),
-        ({"answer": "half"}, "node@spark-2", "unknown"),
+        ({"docker": "down"}, "@spark-2", "Docker does not answer: Connection refused; sudo systemctl start"),
+        ({"errors": {"docker": "OSError: timed out"}}, "@spark-2", "Docker does not answer: timed out; sudo"),
+        ({"answer": "half"}, "node@spark-2", "answer can't be read"),
     ],
     ids=["disk", "cable", "docker-down", "docker-silent", "half-an-answer"],
 )

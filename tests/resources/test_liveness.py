@@ -44,7 +44,7 @@ def test_one_bad_answer_is_never_believed() -> None:
 def test_two_probes_without_a_token_and_frozen_counters_are_a_wedge() -> None:
     life = looks(READY, NO_TOKEN, NO_TOKEN, (None, REST))
     assert life.verdict is Verdict.WEDGED
-    assert life.detail == "wedged, twice, and its counters stand still"
+    assert life.detail == "wedged, nor before, and its counters stand still"
 
 
 def test_the_own_aborted_requests_do_not_hide_a_wedge() -> None:
