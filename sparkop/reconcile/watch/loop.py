@@ -205,7 +205,7 @@ class Watch:
             return Tick(reading, replace(plan, operations=()))
         known = self._boots
         try:
-            booted = boots_due(self._boots, boots, self.clock.time()) if plan.operations else []
+            booted = boots_due(self._boots, boots, self.clock.time())
             self._boots = known | boots
             return self.act(reading, plan, [*booted, *due])
         except WaitInterruptedError:
@@ -278,7 +278,7 @@ class Watch:
     def faults_of(self, reading: Reading, plan: Plan, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """What is wrong. ``then``: at the look before."""
         now = faults_of(plan) | self.eye.findings
-        if not reading.history.intent.stopped:
+        if not (reading.history.intent.stopped or reading.history.unapplied):
             now |= ranks_down(plan, reading.desired, reading.observed, then)
         return since(now, then, self.clock.time(), reading.observed.unknown)
 

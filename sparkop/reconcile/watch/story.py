@@ -73,15 +73,16 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
 
 
 def ranks_down(plan: Plan, desired: Desired, observed: Observed, before: Container[str]) -> dict[str, Fault]:
-    """Ranks that are down while a fault is in the way of their start, until they run again. What was found
-    ``before`` is not over while its restart is only planned."""
+    """Ranks that are down while a fault or a pause is in the way of their start, until they run again. What
+    was found ``before`` is not over while its restart is only planned."""
     faults = [each.resource for each in plan.blockers] + [each.resource or "node" for each in plan.unknown]
     waits = any(kind_of(resource) not in (*GROUP, TRIP) for resource in faults)
+    awaited = "the fault" if waits else "its restart"
     return {
-        f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; it waits for the fault")
+        f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; it waits for {awaited}")
         for node, document in observed.documents.items()
         for rank, state in down(desired, document).items()
-        if waits or f"{rank}@{node}" in before
+        if waits or plan.held or f"{rank}@{node}" in before
     }
 
 
