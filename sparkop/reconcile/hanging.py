@@ -147,11 +147,11 @@ class Watched:
 
     def _stand_still(self) -> bool | None:
         before = self._counts()
-        if before is None:
+        if not before:
             return None
         time.sleep(self._pace.still)
         after = self._counts()
-        return None if after is None else not worked(before, after)
+        return not worked(before, after) if after else None
 
     def _fault(self, rank: int, node: str, name: str) -> _Fault | None:
         request = {"sections": ["docker"], "labels": [f"{CLUSTER}={self._spec.name}"], "containers": [name]}

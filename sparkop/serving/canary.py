@@ -40,7 +40,7 @@ class Serving(StrEnum):
     UNAUTHORISED = "unauthorised"
     """401 or 403: the key that runs is not the key on disk."""
     WEDGED = "wedged"
-    """Takes requests, gives no token, twice, and its counters stand still."""
+    """Takes requests, gives no token, twice, and its counters stand still or do not answer either."""
     BUSY = "busy"
     """No token for us within the deadline, but its counters move or can't be read: no fault."""
     BROKEN = "broken"
@@ -145,7 +145,7 @@ def look(
         before = counts(host, question)
         again = ask_once(host, replace(question, deadline=question.deadline * AGAIN), monotonic)
         after = counts(host, question)
-        if again.serving is Serving.WEDGED and before and after and not worked(before, after):
+        if again.serving is Serving.WEDGED and stand_still(before, after):
             return believed
     first = ask_once(host, question, monotonic)
     if first.serving not in (Serving.DEGENERATE, Serving.WEDGED, Serving.BROKEN):
@@ -157,11 +157,20 @@ def look(
     sleep(min(STANDSTILL, question.deadline * AGAIN))
     after = counts(host, question)
     detail = f"{first.detail}, nor when asked again"
-    if before is None or after is None:
-        return EndpointState(Serving.BUSY, f"{detail}; its counters can't be read")
-    if worked(before, after):
+    if stand_still(before, after):
+        told = "its counters do not answer either" if before is None else "its counters stand still"
+        return EndpointState(Serving.WEDGED, f"{detail}, and {told}")
+    if before and after:
         return EndpointState(Serving.BUSY, f"{detail}, but it works for others")
-    return EndpointState(Serving.WEDGED, f"{detail}, and its counters stand still")
+    return EndpointState(Serving.BUSY, f"{detail}; its counters can't be read")
+
+
+def stand_still(before: tuple[float | None, ...] | None, after: tuple[float | None, ...] | None) -> bool:
+    """Two ``counts`` are evidence of a wedge: nothing has grown, or neither was answered at all (a frozen
+    API: an engine answers for its counters while it computes). Counters that are not told are none."""
+    if before is None or after is None:
+        return before is None and after is None
+    return bool(before and after) and not worked(before, after)
 
 
 def worked(before: tuple[float | None, ...], after: tuple[float | None, ...]) -> bool:
@@ -178,16 +187,16 @@ def read_metrics(host: ReadableHost, port: int, address: str, timeout: float) ->
 
 
 def counts(host: ReadableHost, question: Question) -> tuple[float | None, ...] | None:
-    """The engine's own counters; None when it tells none of them."""
+    """The engine's own counters; empty when it tells none of them, None when it does not answer."""
     try:
         content = read_metrics(host, question.port, question.address, min(10.0, question.deadline))
     except OSError:
         return None
     if content is None:
-        return None
+        return ()
     exposition = content.decode("utf-8", "replace")
     found = tuple(sum_of(name, exposition) for name in question.counters)
-    return found if any(value is not None for value in found) else None
+    return found if any(value is not None for value in found) else ()
 
 
 def sum_of(name: str, exposition: str) -> float | None:

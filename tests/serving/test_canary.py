@@ -27,6 +27,8 @@ class Head:
 
     generations: list[Callable[[], Body]]
     metrics: list[str] = field(default_factory=lambda: ["out_total 7"])
+    deaf: bool = False
+    """Does not answer for its metrics either."""
     asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     name: str = "spark-1"
@@ -44,6 +46,8 @@ class Head:
     ) -> Body:
         self.addresses.append(address)
         self.asked.append((path, headers or {}, json.loads(body) if body else None))
+        if path == "/metrics" and self.deaf:
+            raise TimeoutError
         if path == "/metrics":
             return Body(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
         made = self.generations.pop(0) if len(self.generations) > 1 else self.generations[0]
@@ -139,6 +143,17 @@ def test_a_wedge_that_is_believed_needs_one_generation_more_and_no_standstill() 
 def test_counters_that_cannot_be_read_are_no_evidence() -> None:
     """A false alarm is worse than a late one."""
     assert looked(hang, metrics=["something_else 7"]).serving is Serving.BUSY
+
+
+def test_an_api_that_answers_nothing_at_all_is_wedged() -> None:
+    """The head's processes are stopped: it was told as busy, so diff and apply said converged for ever."""
+    state = looked(hang, deaf=True)
+    assert state.serving is Serving.WEDGED
+    assert "do not answer either" in state.detail
+    head = Head([hang], deaf=True)
+    slept: list[float] = []
+    assert look(head, QUESTION, sleep=slept.append, believed=state) == state  # type: ignore[arg-type]
+    assert slept == [], "apply judged it all anew"
 
 
 def test_a_slow_stream_that_gives_tokens_is_ready() -> None:

@@ -138,8 +138,8 @@ class Eye:
 
     @property
     def undecided(self) -> bool:
-        """A generation runs, or a bad answer is not yet believed."""
-        return self._running is not None or self.life.verdict is Verdict.SLOW
+        """A generation runs, or a bad answer is not yet believed, or not for long enough."""
+        return self._running is not None or self.life.verdict in (Verdict.SLOW, Verdict.SILENT)
 
     def served(self, epoch: int, at: float) -> None:
         """A start was waited for until tokens came."""
