@@ -12,6 +12,7 @@ from functools import partial
 
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import ReadableHost
+from sparkop.reconcile.lease_seen import LOST
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
 from sparkop.resources.base import Context, Resource
@@ -26,7 +27,6 @@ ANSWERS_WITHIN = 5.0
 """Seconds that a node gets to show that it answers, once it was asked to stop."""
 ANSWERS_AGAIN = 1.0
 """Seconds between an answer and the next question."""
-LOST = "another sparkop has taken the lease"
 LEFT = "left; what it has begun on the node goes on there"
 
 

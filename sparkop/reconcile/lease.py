@@ -23,6 +23,7 @@ from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInter
 from sparkop.hosts.base import Fence, Host, Json
 from sparkop.hosts.document import Document
 from sparkop.reconcile.lease_seen import (
+    LOST,
     DamagedLeaseError,
     LeaseState,
     damage_of,
@@ -103,7 +104,7 @@ class Held:
         """Raises LeaseHeldError when it is lost."""
         if self.lost.is_set():
             raise LeaseHeldError(
-                "another sparkop has taken the lease",
+                LOST,
                 cause=f"this one gave no sign of life for {EXPIRY:.0f} s (a machine that slept, a dead "
                 "network), or somebody ran sparkop lease break",
                 remedy="sparkop lease show tells who it is; sparkop diff what is left to do",

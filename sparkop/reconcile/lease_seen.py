@@ -11,11 +11,13 @@ from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
+from sparkop.resources.state import LEASE
 from sparkop.spec.models import ClusterSpec
 
 SIGN_EVERY = 30.0
 """Seconds between two signs of life of a watch."""
-FILE = "lease.json"
+LOST = "another sparkop has taken the lease"
+"""What ends the work of who had it, wherever that is noticed."""
 
 
 class DamagedLeaseError(LeaseHeldError):
@@ -54,7 +56,7 @@ def told_writer(info: Json, holder: str) -> str:
 
 def lease_in(node: str, document: Document) -> LeaseState | None:
     """The lease in a node's document; None when there was never one, or it can't be read."""
-    lease = (document.state or {}).get(FILE)
+    lease = (document.state or {}).get(LEASE)
     if not isinstance(lease, dict) or not isinstance(lease.get("epoch"), int):
         return None
     info = lease.get("info")
@@ -96,7 +98,7 @@ class Sign:
 def signs_in(document: Document | None) -> tuple[Sign, ...]:
     """Who watches, by the head's lease; the newest sign first, and of each user and machine only that: who
     was killed and began anew has left the sign of before."""
-    lease = (document.state or {}).get(FILE) if document is not None else None
+    lease = (document.state or {}).get(LEASE) if document is not None else None
     watches = lease.get("watches") if isinstance(lease, dict) else None
     if not isinstance(watches, dict) or document is None or document.machine is None:
         return ()
@@ -133,10 +135,10 @@ def show_lease(
 
 def damage_of(document: Document, node: str) -> DamagedLeaseError | None:
     """What is there and is no lease: it is not free, every write is refused."""
-    problem = document.error("state", FILE)
-    there = FILE in (document.state or {})
+    problem = document.error("state", LEASE)
+    there = LEASE in (document.state or {})
     if problem is None and there and lease_in(node, document) is None:
         problem = "it is damaged"
     if problem is None:
         return None
-    return DamagedLeaseError(f"{FILE} can't be read: {problem}", node=node, remedy="sparkop lease break")
+    return DamagedLeaseError(f"{LEASE} can't be read: {problem}", node=node, remedy="sparkop lease break")
