@@ -80,14 +80,13 @@ def _unapplied(cluster: str, documents: Mapping[str, Document]) -> str:
 
 def _applied(cluster: str, document: Document) -> bool | None:
     """This node has what only ``apply`` writes; None when it can't tell. What a watch, a guard or a download
-    leaves there is no sign of it: a watch has made clusters again that were destroyed."""
+    leaves there is no sign of it: a watch has made clusters again that were destroyed. A folder without the
+    mark is told even while Docker is silent: nothing could be started there anyway."""
     if any(ours(document, cluster, role) for role in (ROLE_RANK, ROLE_GUARD)):
         return True
     if document.state is None or document.error("state", OWNER) is not None:
         return None
-    if OWNER in document.state:
-        return owner_of(document) in (None, cluster)
-    return False if document.docker is not None else None
+    return OWNER in document.state and owner_of(document) in (None, cluster)
 
 
 def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:

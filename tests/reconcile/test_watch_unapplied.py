@@ -72,12 +72,7 @@ faults = st.one_of(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(BEGINNINGS), st.lists(faults, max_size=4), st.booleans())
-def test_whatever_breaks_nothing_is_written_and_nothing_starts(
-    begin: Callable[[], Cluster], story: list[tuple[str, str, Any]], seen: bool
-) -> None:
-    """It told a fault, took the memory of that for an apply, and made all of it again."""
+def stays_as_it_is(begin: Callable[[], Cluster], story: list[tuple[str, str, Any]], seen: bool) -> None:
     cluster = begin()
     watching = Watching(cluster)
     if seen:
@@ -96,6 +91,28 @@ def test_whatever_breaks_nothing_is_written_and_nothing_starts(
     assert len(cluster.world.writes) == writes
     assert [each for each in left(cluster) if each not in had] == []
     assert cluster.started == []
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(BEGINNINGS), st.lists(faults, max_size=4), st.booleans())
+def test_whatever_breaks_nothing_is_written_and_nothing_starts(
+    begin: Callable[[], Cluster], story: list[tuple[str, str, Any]], seen: bool
+) -> None:
+    """It told a fault, took the memory of that for an apply, and made all of it again."""
+    stays_as_it_is(begin, story, seen)
+
+
+@pytest.mark.parametrize("begin", BEGINNINGS)
+@pytest.mark.parametrize("name", ["spark-1", "spark-2"])
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("docker", "down"), ("errors", {"state": "OSError: EIO"}), ("answer", "silent"), ("answer", "half")],
+)
+def test_a_bare_node_that_can_not_tell_all_brings_nothing_back(
+    begin: Callable[[], Cluster], name: str, what: str, how: object
+) -> None:
+    """Docker was down where it had been destroyed, and the other node's mark was taken for an apply."""
+    stays_as_it_is(begin, [(name, what, how)], False)
 
 
 def test_a_fault_that_comes_and_goes_makes_no_destroyed_cluster_again() -> None:
