@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from sparkop.engines import common, derived
 from sparkop.engines.rules import Breach, Facts, Path, Rule, Severity
-from sparkop.engines.words import given_of, secrets_in
+from sparkop.engines.words import flags_in, given_of, secrets_in, values_of
+from sparkop.spec.engines import SglangEngine
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 _NOT_THE_SECRET = ("api", "key")
 """Where breaches that are about a secret point to: a refusal quotes the line that it is about."""
@@ -67,6 +69,29 @@ def _shards(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
     shards, nodes = derived.tensor_parallel(spec), len(spec.nodes)
     if shards % nodes:
         yield Breach(("engine", "tensorParallel"), f"{shards} shards for {nodes} nodes")
+
+
+def _ports(spec: ClusterSpec, _facts: Facts) -> Iterator[Breach]:
+    """On the head, and of SGLang on the others too: its followers listen on the API's port."""
+    listening = spec.nodes if isinstance(spec.engine, SglangEngine) else spec.nodes[:1]
+    held = {_ssh_port(node): f"SSH's on {node.name}" for node in reversed(listening)}
+    fields = [("port" in spec.api.model_fields_set, "api", "port", spec.api.port)]
+    if len(spec.nodes) > 1:
+        written = "rendezvous_port" in spec.engine.model_fields_set
+        fields.append((written, "engine", "rendezvousPort", spec.engine.rendezvous_port))
+    for _, part, key, number in sorted(fields):  # what is written comes last: it can be pointed to
+        if number in held:
+            yield Breach((part, key), f"{part}.{key} is {number}, which is {held[number]}")
+        held.setdefault(number, f"{part}.{key}")
+    for path, words in _extra(spec):
+        for flag in flags_in(words, {}):
+            for value in values_of(flag, words, {}) if flag.endswith("-port") else ():
+                if value.isdigit() and int(value) in held:
+                    yield Breach(path, f"{path[-1]} has {flag} {value}, which is {held[int(value)]}")
+
+
+def _ssh_port(node: NodeSpec) -> int:
+    return (node.remote.port if node.remote else None) or 22
 
 
 def _cpus(spec: ClusterSpec, facts: Facts) -> Iterator[Breach]:
@@ -153,6 +178,14 @@ RULES = (
         source="vLLM 0.33 arg_utils.py; SGLang 0.5.23 server_args.py",
         remedy="leave engine.tensorParallel out, or make it a multiple of the number of nodes",
         find=_shards,
+    ),
+    Rule(
+        id="ports.same",
+        applies_to="every engine",
+        reason="a port of a node is held by one program, and what comes second ends at its start",
+        source="bind(2)",
+        remedy="a port of its own for each, such as the defaults: api.port 8000, engine.rendezvousPort 29501",
+        find=_ports,
     ),
     Rule(
         id="container.cpuset",

@@ -74,6 +74,8 @@ BOTH: list[tuple[str, dict[str, Any], str]] = [
         ("engine.api-by-argument", "--seed 1 --host ::1", "--host, which is api.bind"),
         ("engine.api-by-argument", "--served_model_name x", "--served-model-name, which is api.servedNames"),
         ("engine.api-by-argument", "--ssl-keyfile k.pem", "--ssl-keyfile"),
+        ("ports.same", "--grpc-port 22", "--grpc-port 22, which is SSH's on spark-1"),
+        ("ports.same", "--grpc_port=22", "--grpc-port 22, which"),
     )
 ]
 """What would serve where nobody looks, or hides what is set."""
@@ -95,9 +97,20 @@ REFUSED_A: list[tuple[str, dict[str, Any], str]] = [
     ("vllm.batch", {"engine.maxBatchedTokens": 1}, "1 tokens a step for 2 sequences"),
     ("vllm.chunks", {"engine.chunkedPrefill": False}, "262144"),
 ]
-REFUSED = [(RECIPE_B, *case) for case in (*REFUSED_B, *BOTH)] + [
-    (RECIPE_A, *case) for case in (*REFUSED_A, *BOTH)
+PORTS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "ports.same",
+        {"api.port": 9000, "engine.rendezvousPort": 9000},
+        "engine.rendezvousPort is 9000, which is api.port",
+    ),
+    ("ports.same", {"api.port": 22}, "api.port is 22, which is SSH's on spark-1"),
+    ("ports.same", {"engine.rendezvousPort": 22}, "engine.rendezvousPort is 22, which is SSH's on spark-1"),
 ]
+REFUSED = (
+    [(recipe, *case) for recipe in (RECIPE_A, RECIPE_B) for case in PORTS]
+    + [(RECIPE_B, *case) for case in (*REFUSED_B, *BOTH)]
+    + [(RECIPE_A, *case) for case in (*REFUSED_A, *BOTH)]
+)
 
 
 @pytest.mark.parametrize("name", [RECIPE_A, RECIPE_B, "lab", "lab-standin"])
@@ -142,6 +155,26 @@ def test_the_edge_is_accepted(rule: str, changes: dict[str, Any]) -> None:
 def test_recipe_a_may_use_expandable_segments() -> None:
     """Recipe A sets it on purpose; the ban is recipe B's."""
     assert not [each for each in check(spec(RECIPE_A)) if "expandable" in each.observed]
+
+
+def test_a_port_that_another_program_of_the_head_has_is_pointed_to_where_it_is_written() -> None:
+    """The other one may be a default, which stands nowhere."""
+    for engine in (RECIPE_A, RECIPE_B):
+        (written,) = refusals(check(spec(engine, {"api.port": 29501, "engine.rendezvousPort": None})))
+        assert written[0] == ("api", "port")
+        (written,) = refusals(check(spec(engine, {"api.port": None, "engine.rendezvousPort": 8000})))
+        assert written[0] == ("engine", "rendezvousPort")
+
+
+def test_ports_that_may_be_equal() -> None:
+    """One node meets nobody; a follower of vLLM listens nowhere, one of SGLang does."""
+    alone = spec(RECIPE_A, {"api.port": 29501, "engine.rendezvousPort": 29501}, nodes=1)
+    assert "ports.same" not in [finding.rule.id for finding in check(alone)]
+    nodes = [{"name": "spark1"}, {"name": "spark2", "ssh": "you@10.0.0.2:2222"}]
+    assert refusals(check(spec(RECIPE_A, {"nodes": nodes, "api.port": 2222}))) == []
+    ((path, message, _),) = refusals(check(spec(RECIPE_B, {"nodes": nodes, "api.port": 2222})))
+    assert path == ("api", "port")
+    assert "SSH's on spark2" in message
 
 
 def test_open_api_is_a_warning() -> None:
