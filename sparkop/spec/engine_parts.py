@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from sparkop.spec.base import SpecModel, about
-from sparkop.spec.quantities import ByteSize
+from sparkop.spec.folders import SubFolder
+from sparkop.spec.quantities import ByteSize, Some
 from sparkop.spec.text import FilePath, Port
 
 
@@ -65,7 +66,7 @@ class ContainerSettings(SpecModel):
     gpus: bool = setting(True, "All GPUs of the node.", flag="--gpus all")
     privileged: bool = setting(False, "All capabilities and devices.", flag="--privileged")
     ipc: str | None = setting("host", "IPC namespace.", flag="--ipc")
-    shm: ByteSize | None = setting(None, "Size of /dev/shm.", flag="--shm-size", unit="bytes")
+    shm: Some[ByteSize | None] = setting(None, "Size of /dev/shm.", flag="--shm-size", unit="bytes")
     ulimits: dict[str, int] = setting({}, "Limits; -1 is unlimited.", flag="--ulimit")
     devices: tuple[str, ...] = setting((), "Devices of the node.", flag="--device")
     capabilities: tuple[str, ...] = setting((), "Added capabilities.", flag="--cap-add")
@@ -82,7 +83,7 @@ class ContainerSettings(SpecModel):
         otherwise="/model, or /root/.cache/huggingface for a hub cache",
         pattern="^/",
     )
-    caches: dict[str, str] = setting(
+    caches: dict[str, SubFolder] = setting(
         {},
         "Folders of the container that outlive it: path in the container to the name of a sub-folder of "
         "the node's cache folder (. is the cache folder itself).",

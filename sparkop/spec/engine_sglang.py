@@ -1,6 +1,6 @@
 """What SGLang is asked to do. Flags that have no field go to ``extraArgs``."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -96,7 +96,7 @@ class SglangGraphs(SpecModel):
         recipe="B: ENABLE_DECODE_GRAPHS",
     )
     prefill: bool = setting(False, "Graphs for prefill.", flag="--disable-prefill-cuda-graph (inverted)")
-    decode_sizes: tuple[int, ...] | None = setting(
+    decode_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = setting(
         None,
         "Numbers of sequences that have a graph.",
         otherwise="1 to 8, every 2 up to maxRequests, and that",

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from sparkop.node.memguard.guard import MARGIN, RATE
 from sparkop.spec.base import SpecModel, about, refusal
-from sparkop.spec.quantities import ByteSize, Duration
+from sparkop.spec.quantities import ByteSize, Duration, Some
 
 
 class MemoryGuardSpec(SpecModel):
@@ -79,7 +79,7 @@ class MemoryGuardSpec(SpecModel):
 class MemorySpec(SpecModel):
     """Memory of one node. CPU and GPU share it on these machines."""
 
-    kv_cache: ByteSize | None = Field(
+    kv_cache: Some[ByteSize | None] = Field(
         default=None,
         description="KV cache of one rank. Takes precedence over the share that gpuFraction would "
         "leave for it.",

@@ -7,10 +7,11 @@ from pydantic import Field, model_validator
 from sparkop.spec.base import SpecModel, about, refusal
 from sparkop.spec.clients import ClientsSpec
 from sparkop.spec.engines import EngineSpec
+from sparkop.spec.folders import OwnPath, is_within
 from sparkop.spec.memory import MemorySpec
 from sparkop.spec.nodes import CONTROLLER, FabricSpec, NodeSpec
-from sparkop.spec.quantities import ByteSize, Duration
-from sparkop.spec.text import FilePath, Glob, Port
+from sparkop.spec.quantities import ByteSize, Duration, Some
+from sparkop.spec.text import Glob, Port
 
 
 class WeightsSpec(SpecModel):
@@ -28,12 +29,12 @@ class WeightsSpec(SpecModel):
         "like a number.",
         json_schema_extra=about(recipe="A: REVISION; B: HF_REVISION"),
     )
-    path: FilePath | None = Field(
+    path: OwnPath | None = Field(
         default=None,
         description="Plain folder on every node that holds the checkpoint. Either this or hubCache.",
         json_schema_extra=about(recipe="A: MODEL_DIR", example="~/models/DeepSeek-V4.1-Flash-Spark"),
     )
-    hub_cache: FilePath | None = Field(
+    hub_cache: OwnPath | None = Field(
         default=None,
         description="Hub cache folder (what HF_HOME names) on every node. Either this or path.",
         json_schema_extra=about(recipe="B: HF_HOME", example="~/.cache/huggingface"),
@@ -196,7 +197,7 @@ class ApiSpec(SpecModel):
             hint="a key of your own goes into the file that keyFile names, never here",
         ),
     )
-    key_file: FilePath | None = Field(
+    key_file: OwnPath | None = Field(
         default=None,
         description="File of the key on the head. An existing key is used as it is.",
         json_schema_extra=about(recipe="A: API_KEY_FILE", default="api_key in stateDirectory"),
@@ -226,7 +227,7 @@ class CanarySpec(SpecModel):
     max_tokens: int = Field(
         default=16, ge=1, le=256, description="Length of the answer.", json_schema_extra=about(unit="tokens")
     )
-    deadline: Duration = Field(
+    deadline: Some[Duration] = Field(
         default=Duration(60.0),
         description="Time for the whole answer. Long prompts in the queue delay it: rather too long "
         "than too short.",
@@ -237,7 +238,7 @@ class CanarySpec(SpecModel):
 class ReadySpec(SpecModel):
     """When a start has succeeded, and when it has failed."""
 
-    deadline: Duration = Field(
+    deadline: Some[Duration] = Field(
         default=Duration(2700.0),
         description="Time from the start of the ranks to the first token. A first boot takes about 13 min.",
         json_schema_extra=about(unit="time", recipe="B: WAIT_TIMEOUT_MIN"),
@@ -290,7 +291,7 @@ class ClusterSpec(SpecModel):
         "and paths.",
         json_schema_extra=about(example="sparks"),
     )
-    state_directory: FilePath | None = Field(
+    state_directory: OwnPath | None = Field(
         default=None,
         description="Folder on every node for the key, the caches, the lease, the history and the "
         "guard's log.",
@@ -344,6 +345,25 @@ class ClusterSpec(SpecModel):
             if name is not None and name not in names:
                 told = f"is no node; accepted: {', '.join(node.name for node in self.nodes)}"
                 raise refusal(told, *place)
+        return self
+
+    @model_validator(mode="after")
+    def _folders_apart(self) -> Self:
+        """destroy removes the state folder whole, and the weights only when it is told to."""
+        for index, node in enumerate(self.nodes):
+            own: tuple[str | int, ...] = ("nodes", index, "paths")
+            weights, place = node.paths.weights, (*own, "weights")
+            if weights is None:
+                weights = self.weights.hub_cache or self.weights.path or ""
+                place = ("weights", "hubCache" if self.weights.hub_cache else "path")
+            state, cache = node.paths.state or self.state, node.paths.cache
+            if is_within(weights, state) or is_within(state, weights):
+                told = f"and the state folder {state} of {node.name} lie within one another"
+                raise refusal(f"{weights} {told}: sparkop destroy would remove both", *place)
+            if cache is not None and is_within(state, cache):
+                raise refusal(
+                    f"{cache} holds the state folder {state}: the ranks would see the key", *own, "cache"
+                )
         return self
 
     @model_validator(mode="after")

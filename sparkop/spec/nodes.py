@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Discriminator, Field, GetPydanticSchema, Ta
 from pydantic_core import PydanticCustomError, core_schema
 
 from sparkop.spec.base import SpecModel, about
-from sparkop.spec.text import FilePath, Port
+from sparkop.spec.folders import OwnPath
+from sparkop.spec.text import Port
 
 CONTROLLER = "controller"
 """What plans call the machine that runs sparkop; no node has this name."""
@@ -101,17 +102,17 @@ Hca = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 class NodePaths(SpecModel):
     """Folders of one node where they differ from the cluster's. ``~`` is the node's home."""
 
-    state: FilePath | None = Field(
+    state: OwnPath | None = Field(
         default=None, description="State directory.", json_schema_extra=about(default="stateDirectory")
     )
-    weights: FilePath | None = Field(
+    weights: OwnPath | None = Field(
         default=None,
         description="Folder of the checkpoint, or the hub cache, as in weights.",
         json_schema_extra=about(
             recipe="A: WORKER_MODEL_DIR; B: WORKER_HF_HOME", default="weights.path or weights.hubCache"
         ),
     )
-    cache: FilePath | None = Field(
+    cache: OwnPath | None = Field(
         default=None,
         description="Kernel caches of the engine.",
         json_schema_extra=about(default="cache in the state directory"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -124,6 +124,17 @@ class Duration(float):
 
 
 Quantity = TypeVar("Quantity", ByteSize, Duration)
+Given = TypeVar("Given", Duration, ByteSize | None)
+
+
+def _more_than_zero(value: Given) -> Given:
+    if value is not None and value <= 0:
+        raise PydanticCustomError("quantity", "must be more than zero")
+    return value
+
+
+Some = Annotated[Given, AfterValidator(_more_than_zero)]
+"""A quantity of which none makes no sense."""
 
 
 def _quantity_schema(kind: type[Quantity]) -> CoreSchema:
