@@ -400,6 +400,8 @@ class Port:
     pid: int | None = None
     """None when the listener belongs to another user."""
     process: str | None = None
+    cgroup: str | None = None
+    """Of the process, as the kernel tells it: names the container that it is in by its id."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,7 +230,8 @@ def name_owners(inodes: dict[str, dict[str, Any]]) -> None:
             for descriptor in os.listdir("/proc/%d/fd" % pid):
                 target = os.readlink("/proc/%d/fd/%s" % (pid, descriptor))
                 if target in left:
-                    inodes[target].update(pid=pid, process=maybe("/proc/%d/comm" % pid))
+                    process, cgroup = (maybe("/proc/%d/%s" % (pid, file)) for file in ("comm", "cgroup"))
+                    inodes[target].update(pid=pid, process=process, cgroup=cgroup)
                     left.discard(target)
         except OSError:
             continue

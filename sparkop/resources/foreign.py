@@ -12,12 +12,12 @@ from typing import Any
 from sparkop.engines.common import container_names
 from sparkop.engines.render import engine_of
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Container, Document
+from sparkop.hosts.document import Container, Document, Port
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired, DesiredNode
-from sparkop.resources.group import holds_ports, ports_held, state_text
+from sparkop.resources.group import examine, holds_ports, ports_held, state_text
 from sparkop.resources.guard import guard_names
-from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK
+from sparkop.resources.labels import CLUSTER, ROLE, ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_ADOPT, History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Unknown
 from sparkop.spec.models import ClusterSpec
@@ -42,6 +42,7 @@ class Foreign(Resource):
         operations: list[Operation] = []
         blockers: list[Blocker] = []
         unknown: list[Unknown] = []
+        anew = _starts_anew(desired, observed, history)
         for node in desired.nodes.values():
             document = observed.documents[node.name]
             found = _foreign(desired.spec, document)
@@ -52,7 +53,7 @@ class Foreign(Resource):
                 else:
                     blockers.append(made)
             if not any(map(holds_ports, found)):
-                for port in _ports_of(desired.spec, node, document):
+                for port in _ports_of(desired.spec, node, document, anew):
                     blockers += [port] if isinstance(port, Blocker) else []
                     unknown += [port] if isinstance(port, Unknown) else []
         return Difference(
@@ -130,14 +131,33 @@ def _ranks_of_others(spec: ClusterSpec, document: Document) -> list[Container]:
     ]
 
 
-def _ports_of(spec: ClusterSpec, node: DesiredNode, document: Document) -> list[Blocker | Unknown]:
-    """Ports that are held, or may be, by another than a rank of ours: those go free with it."""
+def _starts_anew(desired: Desired, observed: Observed, history: History) -> bool:
+    """Whether the ranks that run are to be replaced: then they need their ports again."""
+    read = all(observed.documents[name].docker is not None for name in desired.nodes)
+    return observed.complete and read and bool(examine(desired, observed, history).causes)
+
+
+def _of_another(spec: ClusterSpec, document: Document, port: Port | None) -> bool:
+    """Whether it is certain that no rank of ours has the port that its labels name: not every engine keeps
+    the one where ranks meet. A process of another user can't be told from a rank's."""
+    if port is None or port.cgroup is None:
+        return False
+    return not any(rank.id in port.cgroup for rank, _ in ours(document, spec.name, ROLE_RANK))
+
+
+def _ports_of(
+    spec: ClusterSpec, node: DesiredNode, document: Document, anew: bool
+) -> list[Blocker | Unknown]:
+    """Ports that are held, or may be, by another than a rank of ours: those go free with it. ``anew``: ranks
+    that run are replaced."""
     own = ports_held(spec.name, document)
     if own is None or document.docker is None:
         return []
     found: list[Blocker | Unknown] = []
-    for number in (number for number in ports_taken(spec, node.name) if number not in own):
+    for number in ports_taken(spec, node.name):
         port = (document.ports or {}).get(str(number))
+        if number in own and not (anew and _of_another(spec, document, port)):
+            continue
         if port is None:
             why = document.error("ports", str(number)) or "not in the node's answer"
             found.append(Unknown(node.name, f"port {number}: {why}", KIND))

@@ -208,6 +208,7 @@ class TestNetwork:
         assert found[str(port)]["listening"]
         assert found[str(port)]["addresses"] == [address]
         assert (found[str(port)]["uid"], found[str(port)]["pid"]) == (os.getuid(), os.getpid())
+        assert found[str(port)]["cgroup"] == Path("/proc/self/cgroup").read_text().strip()
 
 
 def _has_route(address: str) -> bool:

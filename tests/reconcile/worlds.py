@@ -268,6 +268,15 @@ def _fabric(node: SimulatedNode, change: str) -> None:
     node.fabric = {"devices": [], "interfaces": node.fabric["interfaces"]}
 
 
+def _listeners(node: SimulatedNode, ports: Mapping[int, Mapping[str, Any]]) -> None:
+    """``of``: the container whose process it is."""
+    for port, each in ports.items():
+        facts = dict(each)
+        if own := facts.pop("of", None):
+            facts["cgroup"] = f"0::/system.slice/docker-{node.containers[own].id}.scope"
+        node.listeners[int(port)] = facts
+
+
 def _trip(node: SimulatedNode, change: Mapping[str, Any]) -> None:
     import json
 
@@ -310,7 +319,7 @@ CHANGES: dict[str, Callable[[SimulatedNode, Any], None]] = {
     "memory_used": _field("memory_used"),
     "machine": _update("machine"),
     "errors": _update("errors"),
-    "listeners": lambda node, value: node.listeners.update({int(p): v for p, v in value.items()}),
+    "listeners": _listeners,
 }
 """What can have happened to a node."""
 
