@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkop.cli.options import Choice, output_option, reach_spec, refuse_unsafe, spec_options, yes_option
-from sparkop.errors import BlockedError, DeclinedError, ExitCode, SpecError, TimedOutError, UsageError
+from sparkop.errors import BlockedError, DeclinedError, ExitCode, TimedOutError, UsageError
 
 if TYPE_CHECKING:
     from sparkop.reconcile.converge import Approve
-    from sparkop.reconcile.remembered import Applied
+    from sparkop.reconcile.remembered import Applied, Rollback
+    from sparkop.resources.events import Event, Listener
     from sparkop.spec.load import LoadedSpec
     from sparkop.spec.models import ClusterSpec
 
@@ -52,10 +53,11 @@ def apply_spec(
     adopt: bool,
     after_trip: bool,
     output: str,
-    instead_of: str | None = None,
+    rollback: Rollback | None = None,
+    fled: tuple[str, ...] = (),
 ) -> int:
-    """Converge, remember what was applied and what served, and tell. ``instead_of``: the file that a rollback
-    leaves for this spec."""
+    """Converge, remember what was applied and what served, and tell. ``rollback`` goes to this spec, and away
+    from ``fled``."""
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.nodes import writable_nodes
 
@@ -63,7 +65,7 @@ def apply_spec(
     with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts:
         refuse_unsafe(loaded)
         from sparkop.reconcile.converge import converge
-        from sparkop.reconcile.ready_specs import remember_ready
+        from sparkop.reconcile.ready_specs import kept_path, remember_ready
         from sparkop.reconcile.remembered import remember
         from sparkop.views.outcomes import show_applied
         from sparkop.views.plan import ask_approval, show_left
@@ -71,18 +73,16 @@ def apply_spec(
 
         approve: Approve | None = None if yes else ask_approval
         _tell_left_behind(loaded.spec)
-        with (
-            _remembered(loaded.spec, choice, instead_of) as applied,
-            logged_progress(loaded.spec.name) as emit,
-        ):
+        applied = _applied(loaded.spec, choice, rollback, fled)
+        with logged_progress(loaded.spec.name) as emit:
             try:
                 result = converge(
                     loaded.spec,
                     hosts,
-                    emit=emit,
+                    emit=_remembering(applied, emit),
                     stop=stop,
                     approve=approve,
-                    command="rollback" if instead_of else "apply",
+                    command="rollback" if rollback else "apply",
                     confirm_trip=after_trip,
                     adopt=adopt,
                 )
@@ -94,23 +94,26 @@ def apply_spec(
         if result.interrupted:
             show_left(result.left)
     with _memory_may_fail("rollback will not find this spec"):
-        remember_ready(loaded.spec)
-        if applied.instead_of:
-            remember(replace(applied, served=True))
+        kept = kept_path(loaded.spec) == choice.path.absolute()
+        remember_ready(loaded.spec, "" if kept else choice.absolute().words)
+        if applied.rollback:
+            applied = replace(applied, rollback=replace(applied.rollback, served=True))
+        remember(applied)
     show_applied(result, output)
     return ExitCode.OK
 
 
 def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
     """Where another spec has served: this one may be what is wrong."""
-    from sparkop.reconcile.ready_specs import last_ready
+    from sparkop.reconcile.ready_specs import kept_path, last_ready
 
-    if applied.instead_of:  # rollback goes on with this one
+    served = last_ready(spec.name)
+    if applied.rollback or (served is not None and str(served) in applied.fled):
+        # rollback goes on with this one, or not to the one that it has left
         from sparkop.views.rollback import show_others
 
-        show_others(spec.name, Path(applied.spec))
+        show_others(spec.name, kept_path(spec))
         return
-    served = last_ready(spec.name)
     if served is not None and served == last_ready(spec.name, other_than=spec):
         click.echo(
             "note: this spec has not served yet; sparkop rollback goes back to the one that did", err=True
@@ -137,29 +140,44 @@ def _memory_may_fail(what_is_lost: str) -> Iterator[None]:
         click.echo(f"warning: nothing can be remembered on this machine: {error}; {what_is_lost}", err=True)
 
 
-@contextmanager
-def _remembered(spec: ClusterSpec, choice: Choice, instead_of: str | None) -> Iterator[Applied]:
-    """Later commands are about this spec, however its apply ends; one that is refused, or that the user has
-    declined, was never applied."""
-    from sparkop.reconcile.remembered import Applied, last_applied, remember
+def _applied(spec: ClusterSpec, choice: Choice, rollback: Rollback | None, fled: tuple[str, ...]) -> Applied:
+    """What there is to remember of an apply. One of the spec that a rollback was begun to goes on with it."""
+    from sparkop.reconcile.ready_specs import kept_path
+    from sparkop.reconcile.remembered import Applied, last_applied
 
     before: Applied | None = None
     with suppress(UsageError):
         before = last_applied()
+    choice, kept = choice.absolute(), str(kept_path(spec))
     applied = Applied(
         cluster=spec.name,
-        spec=str(choice.path.absolute()),
-        overlays=tuple(str(path.absolute()) for path in choice.overlays),
+        spec=str(choice.path),
+        overlays=tuple(map(str, choice.overlays)),
         sets=choice.sets,
-        instead_of=instead_of,
+        rollback=rollback,
+        fled=fled,
     )
-    if before and instead_of is None and (before.cluster, before.spec) == (applied.cluster, applied.spec):
-        applied = replace(applied, instead_of=before.instead_of)  # a rollback went there, and goes on
-    with _memory_may_fail("later commands need the spec named"):
-        remember(applied)
-    try:
-        yield applied
-    except (SpecError, DeclinedError):
-        with _memory_may_fail("later commands need the spec named"):
-            remember(before)
-        raise
+    if rollback or before is None or before.cluster != spec.name:
+        return applied
+    if before.rollback and before.rollback.goes_to in (applied.spec, kept):
+        applied = replace(applied, rollback=before.rollback)
+    return replace(applied, fled=tuple(path for path in before.fled if path != kept))
+
+
+def _remembering(applied: Applied, emit: Listener) -> Listener:
+    """Later commands are about this spec once its first operation starts, however the apply ends: not about
+    one that was refused, declined, blocked, or never got the lease."""
+    from sparkop.reconcile.remembered import remember
+    from sparkop.resources.events import Phase
+
+    begun = False
+
+    def remembering(event: Event) -> None:
+        nonlocal begun
+        if event.phase is Phase.STARTED and not begun:
+            begun = True
+            with _memory_may_fail("later commands need the spec named"):
+                remember(applied)
+        emit(event)
+
+    return remembering

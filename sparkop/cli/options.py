@@ -42,6 +42,17 @@ class Choice:
     how: str | None = None
     """Said on stderr when SPEC was left out; None when the user named it."""
 
+    @property
+    def words(self) -> str:
+        """The file with its overlays and ``--set``, as the user is told."""
+        extras = [*(f"+ {path}" for path in self.overlays), *(f"--set {each}" for each in self.sets)]
+        return " ".join([str(self.path), *extras])
+
+    def absolute(self) -> Choice:
+        """The same from any folder."""
+        overlays = tuple(path.absolute() for path in self.overlays)
+        return replace(self, path=self.path.absolute(), overlays=overlays)
+
 
 def spec_options(command: F) -> F:
     """``[SPEC] --overlay FILE --set path=value``."""
@@ -199,10 +210,7 @@ def _load(choice: Choice) -> LoadedSpec:
     from sparkop.spec.load import load
 
     if choice.how:
-        extras = "".join(f" + {path}" for path in choice.overlays) + "".join(
-            f" --set {s}" for s in choice.sets
-        )
-        click.echo(f"spec: {choice.path}{extras} ({choice.how})", err=True)
+        click.echo(f"spec: {choice.words} ({choice.how})", err=True)
     loaded = load([choice.path, *choice.overlays], choice.sets)
     return replace(loaded, spec=beside(loaded.spec, choice.path.parent))
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sparkop.cli.options import Choice, choose, output_option, reach_spec, spec_options, yes_option
+from sparkop.cli.options import (
+    Choice,
+    choose,
+    output_option,
+    reach_spec,
+    refuse_unsafe,
+    spec_options,
+    yes_option,
+)
 from sparkop.errors import BlockedError, SpecError, UsageError
 
 if TYPE_CHECKING:
     from sparkop.reconcile.ready_specs import ReadySpec
     from sparkop.reconcile.remembered import Applied
+    from sparkop.spec.load import LoadedSpec
 
 
 @click.command("rollback")
@@ -26,74 +36,109 @@ def command(
     """Apply the last spec of this cluster that was ready before SPEC, as it was then.
 
     Until the next apply of another spec, a repeat goes on with the same rollback, and names the other specs
-    that were ready.
+    that were ready. None goes to a spec that a rollback has left, until that is applied again.
     Exit codes: as apply; 6 when no other spec was ever ready.
     """
     from sparkop.cli.apply import apply_spec
-    from sparkop.reconcile.ready_specs import text_of
-    from sparkop.spec.load import load
+    from sparkop.reconcile.ready_specs import kept_path, text_of
+    from sparkop.reconcile.remembered import Rollback
     from sparkop.views.errors import show_error
     from sparkop.views.rollback import show_others, show_target
 
-    chosen = choose(spec, overlays, sets).path.absolute()
-    name: str | None
+    choice = choose(spec, overlays, sets).absolute()
+    broken: SpecError | None = None
     before: str | None = None
+    left: list[str] = []
     try:
         loaded, _ = reach_spec(spec, overlays, sets)
-        name, before = loaded.spec.name, text_of(loaded.spec)
-        begun = _begun(name)
-        target = _target(name, before, begun)
+        name, before, left = loaded.spec.name, text_of(loaded.spec), [str(kept_path(loaded.spec))]
     except SpecError as error:
-        name = _applied_from(chosen)  # a spec that is broken is a reason to go back
-        begun = _begun(name) if name else None
-        target = _target(name, None, begun, broken=chosen) if name else None
-        if target is None:
+        known = _applied_from(choice.path)  # a spec that is broken is a reason to go back
+        if known is None:
             raise
-        show_error(error)
+        name, broken = known, error
+    last = _last(name)
+    kept = _kept(name, before, last, but=choice.path if broken else None)
+    if broken is not None:
+        if not kept:
+            raise broken
+        show_error(broken)
+    target, goal = _first_whole(name, kept, last)
+    if broken is not None:
         reach_spec(str(target.path), (), ())  # into its lab, where it is of one
-    if target is None:
-        raise BlockedError(
-            f"no other spec of cluster {name} is known to have been ready",
-            cause="apply remembers the specs that served, on the machine that ran it",
-            remedy="sparkop apply OLDER.yaml",
-        )
-    again = begun is not None and str(target.path) == begun.spec
-    left = begun.instead_of if begun and begun.instead_of else str(chosen)
-    served = again and begun is not None and begun.served
-    what = ("rolled back already" if served else "going on with the rollback") if again else "rolling back"
-    show_target(target, f"{what} from {left}", before)
-    if served:
-        show_others(str(name), target.path)
+    rollback, what = Rollback(str(choice.path), choice.words, str(target.path)), "rolling back"
+    if last and last.rollback and last.rollback.goes_to == str(target.path):
+        rollback, left = last.rollback, []
+        what = "rolled back already" if rollback.served else "going on with the rollback"
+    fled = dict.fromkeys((*(last.fled if last else ()), *left))
+    show_target(target, f"{what} from {rollback.words}", before)
+    if rollback.served:
+        show_others(name, target.path)
     return apply_spec(
-        load([target.path]),
+        goal,
         Choice(target.path),
         yes=yes,
         adopt=False,
         after_trip=False,
         output=output,
-        instead_of=left,
+        rollback=rollback,
+        fled=tuple(each for each in fled if each != str(target.path) and Path(each).exists()),
     )
 
 
-def _target(
-    cluster: str, before: str | None, begun: Applied | None, *, broken: Path | None = None
-) -> ReadySpec | None:
-    """Where a rollback that was begun goes, whatever SPEC is by now; else the newest but ``before``."""
+def _kept(cluster: str, before: str | None, last: Applied | None, *, but: Path | None) -> list[ReadySpec]:
+    """Where a rollback may go: first where one that was begun goes, whatever SPEC is by now; then the others,
+    the newest first, but not ``before``, nor what one has fled from."""
     from sparkop.reconcile.ready_specs import ready_specs
 
-    kept = [each for each in ready_specs(cluster) if each.path != broken]
-    own = [each for each in kept if begun is not None and str(each.path) == begun.spec]
-    return next((each for each in (*own, *kept) if each in own or each.text != before), None)
+    kept = [each for each in ready_specs(cluster) if each.path != but]
+    begun, fled = (last.rollback, last.fled) if last else (None, ())
+    own = [each for each in kept if begun is not None and str(each.path) == begun.goes_to]
+    return [*own, *(e for e in kept if e not in own and e.text != before and str(e.path) not in fled)]
 
 
-def _begun(cluster: str) -> Applied | None:
-    """The rollback of this cluster that was applied last, until another spec is."""
+def _first_whole(
+    cluster: str, kept: Sequence[ReadySpec], last: Applied | None
+) -> tuple[ReadySpec, LoadedSpec]:
+    """The first that can still be applied; what is wrong with those before it is told."""
+    from sparkop.spec.load import load
+
+    refused: SpecError | None = None
+    for each in kept:
+        try:
+            loaded = load([each.path])
+            refuse_unsafe(loaded)
+            return each, loaded
+        except SpecError as error:
+            click.echo(f"warning: {each.path} on this machine can't be applied: {error.reason}", err=True)
+            refused = refused or error
+    if refused is not None:
+        raise SpecError(
+            f"no other spec of cluster {cluster} that was ready can be applied",
+            cause=f"{kept[0].path} on this machine is damaged, or refused by now",
+            remedy=f"sparkop apply OLDER.yaml; one that is damaged is forgotten by rm {kept[0].path}",
+        )
+    fled = [path for path in (last.fled if last else ()) if Path(path).exists()]
+    if fled:
+        raise BlockedError(
+            f"no other spec of cluster {cluster} was ready but what a rollback has left",
+            remedy=f"sparkop apply {fled[-1]} goes there all the same",
+        )
+    raise BlockedError(
+        f"no other spec of cluster {cluster} is known to have been ready",
+        cause="apply remembers the specs that served, on the machine that ran it",
+        remedy="sparkop apply OLDER.yaml",
+    )
+
+
+def _last(cluster: str) -> Applied | None:
+    """What was applied last, if it was this cluster."""
     from sparkop.reconcile.remembered import last_applied
 
     last: Applied | None = None
     with suppress(UsageError):
         last = last_applied()
-    return last if last and last.cluster == cluster and last.instead_of else None
+    return last if last and last.cluster == cluster else None
 
 
 def _applied_from(chosen: Path) -> str | None:
@@ -101,4 +146,5 @@ def _applied_from(chosen: Path) -> str | None:
     from sparkop.reconcile.remembered import last_applied
 
     last = last_applied()
-    return last.cluster if last and str(chosen) in (last.spec, last.instead_of) else None
+    files = (last.spec, last.rollback.left if last.rollback else None) if last else ()
+    return last.cluster if last and str(chosen) in files else None

@@ -14,37 +14,50 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sparkop.plain import one_line
 from sparkop.reconcile.remembered import state_directory
 from sparkop.records import dataclass
 from sparkop.spec.models import ClusterSpec
 
+ORIGIN = "# from "
+"""Begins the first line of a kept spec."""
 KEPT = 5
 """Specs of one cluster that are kept, the newest first in ``order.json``."""
 
 
 @dataclass(frozen=True)
 class ReadySpec:
-    """One that is kept: its file, its text, and when it was ready last (seconds since 1970)."""
+    """One that is kept: its file, its text, when it was ready last (seconds since 1970), and the user's file
+    that it was, with overlays and ``--set``, as far as that is known."""
 
     path: Path
     text: str
     at: float
+    origin: str = ""
+
+    @property
+    def nodes(self) -> list[Any] | None:
+        """Its nodes as they were written; None when it is damaged."""
+        try:
+            found = json.loads(self.text)["nodes"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return found if isinstance(found, list) else None
 
 
-def remember_ready(spec: ClusterSpec) -> Path:
+def remember_ready(spec: ClusterSpec, origin: str = "") -> Path:
     """Keep a spec that was seen to serve; the newest one. Atomic; returns its file, which ``apply`` takes;
-    the file's time says when that was.
+    the file's time says when that was. ``origin``: the user's words for it; without, those known stay.
 
     Raises OSError when the controller's disk is full.
     """
-    folder = _folder(spec.name)
+    path = kept_path(spec)
+    folder, name = path.parent, path.name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    content = text_of(spec)
-    name = f"{hashlib.sha256(content.encode()).hexdigest()[:12]}.yaml"
+    known = next((each.origin for each in ready_specs(spec.name) if each.path == path), "")
     order = [name, *(each for each in _order(spec.name) if each != name)]
-    if not (folder / name).exists():
-        _write(folder / name, content)
-    os.utime(folder / name)
+    # Written anew each time: a damaged one becomes whole by serving again.
+    _write(path, f"{ORIGIN}{one_line(origin or known)}\n{text_of(spec)}")
     if order != _order(spec.name):
         _write(folder / "order.json", json.dumps(order[:KEPT]) + "\n")
     for forgotten in order[KEPT:]:
@@ -63,22 +76,26 @@ def ready_specs(cluster: str) -> list[ReadySpec]:
     found = []
     for name in _order(cluster):
         path = _folder(cluster) / name
-        with suppress(OSError, ValueError):
-            found.append(ReadySpec(path, path.read_text(encoding="utf-8"), path.stat().st_mtime))
+        with suppress(OSError):
+            text, origin = path.read_text(encoding="utf-8", errors="replace"), ""
+            if text.startswith(ORIGIN):
+                first, _, text = text.partition("\n")
+                origin = first.removeprefix(ORIGIN)
+            found.append(ReadySpec(path, text, path.stat().st_mtime, origin))
     return found
 
 
 def left_behind(spec: ClusterSpec) -> tuple[str, ...]:
     """Names of nodes that the cluster served with before and that the spec does not have any more: what runs
     there is out of sight."""
-    path = last_ready(spec.name)
+    newest = next(iter(ready_specs(spec.name)), None)
+    before = (newest.nodes if newest else None) or []
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))["nodes"] if path else []
         known = {
             _place(node.model_dump(mode="json", by_alias=True, exclude_unset=True)) for node in spec.nodes
         }
         return tuple(str(node["name"]) for node in before if _place(node) not in known)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return ()
 
 
@@ -91,6 +108,11 @@ def text_of(spec: ClusterSpec) -> str:
     """The spec as JSON, which is YAML too: only what was set, in a stable order."""
     document = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def kept_path(spec: ClusterSpec) -> Path:
+    """The file that keeps a spec, whether it is there or not."""
+    return _folder(spec.name) / f"{hashlib.sha256(text_of(spec).encode()).hexdigest()[:12]}.yaml"
 
 
 def _folder(cluster: str) -> Path:

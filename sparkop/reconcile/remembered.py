@@ -18,18 +18,30 @@ from sparkop.records import dataclass
 
 
 @dataclass(frozen=True)
+class Rollback:
+    """One that was begun: the user's file that it has left, in ``words`` with its overlays and ``--set``, and
+    the kept spec that it goes to; ``served``: that one came ready."""
+
+    left: str
+    words: str
+    goes_to: str
+    served: bool = False
+
+
+@dataclass(frozen=True)
 class Applied:
     """One apply: the spec file, its overlays and its ``--set``, all absolute.
 
-    ``instead_of``: the user's file that a rollback has left for this spec; ``served``: and it came ready.
+    ``rollback``: it was one, or goes on with one. ``fled``: kept specs that a rollback has left; none goes
+    there until they are applied again.
     """
 
     cluster: str
     spec: str
     overlays: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
-    instead_of: str | None = None
-    served: bool = False
+    rollback: Rollback | None = None
+    fled: tuple[str, ...] = ()
 
 
 def state_directory() -> Path:
@@ -60,8 +72,8 @@ def last_applied() -> Applied | None:
             spec=str(document["spec"]),
             overlays=tuple(map(str, document.get("overlays", ()))),
             sets=tuple(map(str, document.get("sets", ()))),
-            instead_of=str(document["instead_of"]) if document.get("instead_of") else None,
-            served=document.get("served") is True,
+            rollback=Rollback(**document["rollback"]) if document.get("rollback") else None,
+            fled=tuple(map(str, document.get("fled", ()))),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -22,6 +22,7 @@ MOST_FIELDS = 8
 def show_target(target: ReadySpec, what: str, before: str | None) -> None:
     """Which spec, when it was known to serve, and what it changes of the text ``before``."""
     lines = [f"{what} to the spec that was ready at {moment(target.at)}: {target.path}"]
+    lines += [f"  it was {target.origin}"] if target.origin else []
     changed = _changed(before, target.text) if before is not None else []
     print_lines([*lines, *(f"  {each}" for each in changed)], sys.stderr)
 
@@ -33,7 +34,7 @@ def show_others(cluster: str, path: Path) -> None:
     others = [
         f"  sparkop apply {each.path}  # ready at {moment(each.at)}; {', '.join(_changed(text, each.text))}"
         for each in kept
-        if each.path != path
+        if each.path != path and each.nodes is not None
     ]
     if others:
         print_lines(["other specs of this cluster that were ready:", *others], sys.stderr)

@@ -15,11 +15,22 @@ from typing import Any
 import pytest
 
 from sparkop.cli import run
-from sparkop.errors import ExitCode, SpecError
+from sparkop.errors import (
+    BlockedError,
+    DeclinedError,
+    ExitCode,
+    LeaseHeldError,
+    SparkopError,
+    SpecError,
+    TimedOutError,
+    UnreachableError,
+    WaitInterruptedError,
+)
 from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Fault, SimulatedCrash
 from sparkop.reconcile import converge as converging
 from sparkop.reconcile import nodes
+from sparkop.reconcile.ready_specs import ready_specs
 from sparkop.reconcile.remembered import last_applied
 from sparkop.spec.models import ClusterSpec
 from sparkop.views.console import out, talk
@@ -158,14 +169,22 @@ def test_an_interrupted_rollback_goes_on_whatever_it_was_doing(
     cluster: Cluster, write: Write, repeat: str
 ) -> None:
     """Killed after any write, run again: it went to the spec that it had just fled from. SPEC may be gone by
-    then; `apply` alone goes on with it too."""
+    then; `apply` alone goes on with it too. Killed over the lease, it was none."""
     spec, before = _serve_two(cluster, write)
+    left = cluster.shape()
     after, died = 0, True
     while died:
         if not spec.exists():
             write()
         assert run(["apply", str(write(memory={"kvCache": "32 MiB"}))]) == ExitCode.OK
         died = _interrupt(cluster, after)
+        applied = last_applied()
+        begun = applied is not None and applied.rollback is not None
+        if not begun:
+            assert cluster.shape() == left
+            assert after < 5, "a rollback takes the lease, and begins"
+            after += 1
+            continue
         if repeat == "rollback gone":
             spec.unlink()
         words = {"rollback SPEC": ["rollback", str(spec)], "rollback gone": ["rollback", str(spec)]}
@@ -284,3 +303,180 @@ def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
     assert container.running
     assert node.containers[container.spec.name] is container
     assert cluster.plan().converged
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LeaseHeldError("another writes"), ExitCode.LEASE_HELD),
+        (UnreachableError("no node answers"), ExitCode.UNREACHABLE),
+        (BlockedError("a cable is out"), ExitCode.FAILED),
+        (DeclinedError("you said no"), ExitCode.FAILED),
+        (SpecError("refused"), ExitCode.INVALID_SPEC),
+        (TimedOutError("too slow"), ExitCode.TIMED_OUT),
+        (WaitInterruptedError("while reading"), ExitCode.INTERRUPTED),
+    ],
+    ids=lambda value: value.name if isinstance(value, ExitCode) else "",
+)
+@pytest.mark.parametrize("command", ["apply", "rollback"])
+def test_what_changed_nothing_is_not_what_later_commands_are_about(
+    cluster: Cluster,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    error: SparkopError,
+    code: ExitCode,
+) -> None:
+    """An apply that found the lease another's was taken for the spec of the cluster from then on."""
+    spec, _ = _serve_two(cluster, write)
+    known = last_applied()
+    other = spec.with_name("other.yaml")
+    other.write_text(spec.read_text().replace("32 MiB", "48 MiB"))
+
+    def ended(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(converging, "converge", ended)
+    assert run([command, str(other), "--yes"]) == code
+    assert last_applied() == known
+
+
+def test_what_began_to_change_the_cluster_is_what_later_commands_are_about(
+    cluster: Cluster, write: Write
+) -> None:
+    """However it ends; and so is what found nothing to do."""
+    spec, _ = _serve_two(cluster, write)
+    other = spec.with_name("other.yaml")
+    other.write_text(spec.read_text().replace("32 MiB", "48 MiB"))
+    cluster.manner = "die-1"
+    assert run(["apply", str(other), "--yes"]) == ExitCode.FAILED
+    applied = last_applied()
+    assert applied is not None
+    assert applied.spec == str(other)
+    cluster.manner = "serve"
+    assert run(["apply", str(other), "--yes"]) == ExitCode.OK
+    same = spec.with_name("same.yaml")
+    same.write_text(other.read_text())
+    writes = len(cluster.world.writes)
+    assert run(["apply", str(same)]) == ExitCode.OK
+    assert len(cluster.world.writes) == writes
+    applied = last_applied()
+    assert applied is not None
+    assert applied.spec == str(same)
+
+
+def _kept(number: int) -> Path:
+    """The file of a spec that was ready, the newest first."""
+    return ready_specs("test")[number].path
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b'{"name": "test"}', None])
+def test_a_damaged_kept_spec_is_told_and_the_one_before_it_is_taken(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    """It ended with 65 for ever."""
+    spec, before = _serve_two(cluster, write)
+    assert run(["apply", str(write(memory={"kvCache": "48 MiB"}))]) == ExitCode.OK
+    damaged = _kept(1)
+    if content is None:
+        damaged.write_text(damaged.read_text().replace("32 MiB", "0 MiB"))  # refused by now
+    else:
+        damaged.write_bytes(content)
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert (
+        f"warning: {damaged} on this machine can't be applied: 1 error" in told or content == b"\xff\xfe\x00"
+    )
+    assert told.index(f"warning: {damaged} on this machine") < told.index(f"rolling back from {spec}")
+    assert cluster.shape() == before
+    assert f"sparkop apply {damaged}" not in told
+    cluster.manner = "serve"
+    assert run(["apply", str(write(memory={"kvCache": "32 MiB"}))]) == ExitCode.OK
+    assert "32 MiB" in damaged.read_text(), "it is whole again once it serves again"
+
+
+def test_without_a_whole_spec_a_rollback_says_which_file_is_damaged_and_what_to_do(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _serve_two(cluster, write)
+    damaged = _kept(1)
+    damaged.write_text("{")
+    writes = len(cluster.world.writes)
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.INVALID_SPEC
+    told = capsys.readouterr().err
+    assert f"{damaged} on this machine is damaged" in told
+    assert f"sparkop apply OLDER.yaml; one that is damaged is forgotten by rm {damaged}" in told
+    assert len(cluster.world.writes) == writes
+    damaged.unlink()
+    assert run(["rollback"]) == ExitCode.FAILED
+    assert "no other spec of cluster test is known to have been ready" in capsys.readouterr().err
+
+
+def test_an_apply_by_hand_of_what_a_rollback_was_going_to_goes_on_with_it(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next rollback went to the spec that was fled from."""
+    spec, before = _serve_two(cluster, write)
+    assert _interrupt(cluster, 8)
+    mine = spec.with_name("mine.yaml")
+    write().rename(mine)
+    assert run(["apply", str(mine)]) == ExitCode.OK
+    assert cluster.shape() == before
+    writes = len(cluster.world.writes)
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert f"rolled back already from {spec} to" in told
+    assert f"sparkop apply {_kept(1)}" in told
+    assert len(cluster.world.writes) == writes
+    assert cluster.shape() == before
+    write(memory={"kvCache": "48 MiB"}).rename(mine)
+    assert run(["apply", str(mine), "--yes"]) == ExitCode.OK
+    assert run(["rollback"]) == ExitCode.OK, "another spec in the same file ends it"
+    assert f"rolling back from {mine} to" in capsys.readouterr().err
+    assert cluster.shape() == before
+
+
+def test_no_rollback_goes_to_what_one_has_fled_until_it_is_applied_again(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Broken off, and another spec by hand: back to the one that it was going to."""
+    _, before = _serve_two(cluster, write)
+    fled = _kept(0)
+    assert _interrupt(cluster, 8)
+    cluster.manner = "die-1"
+    assert run(["apply", str(write(memory={"kvCache": "48 MiB"})), "--yes"]) == ExitCode.FAILED
+    cluster.manner = "serve"
+    assert run(["rollback"]) == ExitCode.OK
+    assert cluster.shape() == before
+    assert run(["apply", str(write(memory={"kvCache": "96 MiB"})), "--yes"]) == ExitCode.OK
+    for path in [each.path for each in ready_specs("test")[1:] if each.path != fled]:
+        path.unlink()
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.FAILED
+    assert f"sparkop apply {fled} goes there all the same" in capsys.readouterr().err
+    assert run(["apply", str(fled), "--yes"]) == ExitCode.OK
+    assert run(["apply", str(write(memory={"kvCache": "96 MiB"})), "--yes"]) == ExitCode.OK
+    assert run(["rollback"]) == ExitCode.OK
+    assert f": {fled}\n" in capsys.readouterr().err
+
+
+def test_overlays_and_set_of_both_specs_are_told(
+    cluster: Cluster, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two specs of one file differ by nothing else; a repeat knows them still."""
+    spec = write()
+    overlay = tmp_path / "over.yaml"
+    overlay.write_text("memory: {kvCache: 32 MiB}\n")
+    assert run(["apply", str(spec), "--set", "memory.kvCache=48 MiB"]) == ExitCode.OK
+    changed = [str(spec), "--overlay", "over.yaml", "--set", "memory.kvCache=40MiB"]
+    assert run(["apply", *changed, "--yes"]) == ExitCode.OK
+    left = f"{spec} + {overlay} --set memory.kvCache=40MiB"
+    for what in ("rolling back", "rolled back already"):
+        capsys.readouterr()
+        assert run(["rollback"]) == ExitCode.OK
+        told = capsys.readouterr().err
+        assert f"{what} from {left} to the spec that was ready at" in told
+        assert f"\n  it was {spec} --set memory.kvCache=48 MiB\n" in told
