@@ -19,7 +19,7 @@ from urllib.parse import quote
 from . import lease, leaving, wire
 from .request import ArgumentsError, Request
 
-COUNTED = ("start", "ready", "served", "damaged")
+COUNTED = ("start", "ready", "served", "damaged", "cleared")
 """Entries of a history that say which group runs, whether it has served, and how often it was restarted."""
 
 

@@ -15,8 +15,9 @@ from sparkop.errors import (
 )
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
-from sparkop.reconcile.carry_out import carry_out
+from sparkop.reconcile.carry_out import carry_out, context_of
 from sparkop.reconcile.execute import Outcome
+from sparkop.reconcile.history import CLEARED, counts_against
 from sparkop.reconcile.lease import Held, hold, new_holder
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import GROUP, Plan
@@ -24,6 +25,7 @@ from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.refuse import refuse
 from sparkop.records import dataclass
 from sparkop.resources import trip
+from sparkop.resources.acts import record
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
 from sparkop.resources.events import Event, Listener, Phase, ignore
@@ -87,7 +89,8 @@ def converge(
     reading, plan = run.look()
     if not plan.operations:
         remains(plan, command)
-        return Converged(reading, 0)
+        if not run.clears(reading):
+            return Converged(reading, 0)
     run.ask(plan)
     holder = holder or new_holder()
     while True:
@@ -192,6 +195,8 @@ class _Run:
             held.check()
             if not plan.operations:
                 remains(plan, self.command)
+                if self.clears(reading):
+                    self.clear(reading, held)
                 return Converged(reading, self.done)
             back = lease_nodes(reading, plan).keys() - held.fences.keys()
             if back - self.came_back:
@@ -211,6 +216,19 @@ class _Run:
                 if part is plan:
                     self.after_a_trip(held)
                 raise _first_failure(outcome)
+
+    def clears(self, reading: Reading) -> bool:
+        """A human's apply begins the budget of restarts anew, also when nothing is to be done."""
+        return self.command == "apply" and counts_against(reading.history)
+
+    def clear(self, reading: Reading, held: Held) -> None:
+        """Write it down, where ``watch`` counts."""
+        if self.spec.head.name not in held.fences:
+            return
+        at = self.clock.time()
+        context = context_of(reading, held, emit=self.emit, stop=self.stop, clock=self.clock)
+        record(context, self.spec.head.name, {"id": f"{CLEARED}-{at:.0f}", "event": CLEARED, "at": at})
+        self.note("earlier restarts by watch count no more")
 
     def after_a_trip(self, held: Held) -> None:
         """Where a memory guard has killed ranks that were started: take the others down, and raise what it

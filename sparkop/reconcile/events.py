@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkop.reconcile.history import DAMAGED, FAILED, FAULT, MENDED, SERVED, WATCH, entries_in, failure_in
+from sparkop.reconcile.history import (
+    CLEARED,
+    DAMAGED,
+    FAILED,
+    FAULT,
+    MENDED,
+    SERVED,
+    WATCH,
+    entries_in,
+    failure_in,
+)
 from sparkop.reconcile.observe import Reading
 from sparkop.records import dataclass
 from sparkop.resources import intent, trip
@@ -61,6 +71,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         return f"group {epoch} served its first token{took}"
     if event == SERVED:
         return f"group {epoch} has served for ten minutes: earlier restarts count no more"
+    if event == CLEARED:
+        return "sparkop apply found nothing to do: earlier restarts count no more"
     if event == FAULT:
         return f"{_place(entry)}: {entry.get('text') or 'not as it should be'}"
     if event == MENDED:

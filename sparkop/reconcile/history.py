@@ -24,6 +24,8 @@ GROUP = "rank/all@"
 """The fault that no restart helped begins with it."""
 DAMAGED = "damaged"
 """What was remembered before this entry was in a file that is damaged."""
+CLEARED = "cleared"
+"""A human's ``apply`` found nothing to do: what was counted against the group before counts no more."""
 WATCH = "watch"
 """Who started a group, in its entry; anything else is a human's command."""
 
@@ -104,7 +106,7 @@ def _count(entry: Mapping[str, Any], restarts: list[Restart]) -> None:
         if restarts and restarts[-1].epoch == entry.get("resumes"):
             restarts.pop()
         restarts.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
-    elif entry.get("event") in ("start", SERVED):
+    elif entry.get("event") in ("start", SERVED, CLEARED):
         restarts.clear()
 
 
@@ -128,9 +130,20 @@ def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
             failure = failure_in(entry)
         elif event == FAULT and group:
             found = GaveUp(_moment(entry), str(entry.get("text") or ""), tuple(tried), failure)
-        elif (event == "start" and entry.get("by") != WATCH) or (event == MENDED and group):
+        elif _of_human(entry) or (event == MENDED and group):
             found, failure = None, ""
     return found
+
+
+def _of_human(entry: Mapping[str, Any]) -> bool:
+    """A human's ``apply``: watch begins anew."""
+    event = entry.get("event")
+    return event == CLEARED or (event == "start" and entry.get("by") != WATCH)
+
+
+def counts_against(history: History) -> bool:
+    """What ``apply`` clears: restarts that count, a watch that gave up, a count that is not known."""
+    return bool(history.restarts or history.gave_up or history.forgotten)
 
 
 def failure_in(entry: Mapping[str, Any]) -> str:
@@ -148,7 +161,7 @@ def _forgotten(entries: list[dict[str, Any]]) -> bool:
     for entry in reversed(entries):
         if entry.get("event") == DAMAGED:
             return True
-        if entry.get("event") == SERVED or (entry.get("event") == "start" and entry.get("by") != WATCH):
+        if entry.get("event") == SERVED or _of_human(entry):
             return False
     return False
 

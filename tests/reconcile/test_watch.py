@@ -17,6 +17,7 @@ from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.node import file_act
 from sparkop.reconcile.events import happened
+from sparkop.reconcile.history import counts_against
 from sparkop.reconcile.lease_seen import LeaseState, show_lease
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.restrain import Asked, By
@@ -193,6 +194,44 @@ def test_the_budget_pauses_grow_and_end() -> None:
     watching.ticks(5)
     assert entries(cluster, "start")[-1]["by"] == "watch", "apply gives the budget back"
     assert cluster.plan().converged
+
+
+@pytest.mark.parametrize("happen", ["restarted", "gave up", "history damaged"])
+def test_an_apply_that_has_nothing_to_do_gives_the_budget_back_once(happen: str) -> None:
+    """It left two restarts of four counted, and a watch that gave up for good. A second one writes nothing."""
+    cluster, watching = given_up() if happen == "gave up" else watched()
+    cluster.manner = "serve"
+    if happen == "restarted":
+        _kill(cluster)
+        watching.ticks(3)
+    elif happen == "gave up":  # somebody starts the ranks by hand
+        for rank in (1, 0):
+            node, container = cluster.rank(rank)
+            node.start(container)
+    else:
+        path = next(path for path in cluster.node("spark-1").files if path.endswith("history.json"))
+        document = cluster.node("spark-1").document_of(path)
+        document["entries"].append({"event": "damaged", "id": "damaged-1", "at": 0.0})
+        cluster.node("spark-1").files[path] = (json.dumps(document).encode(), 0o600)
+    assert counts_against(cluster.observe(canary=False).history)
+    assert cluster.plan().converged
+    cluster.started.clear()
+    cluster.apply()
+    assert not counts_against(cluster.observe(canary=False).history)
+    assert cluster.started == []
+    assert [each["event"] for each in entries(cluster)][-1] == "cleared"
+    assert all(lease.released for lease in show_lease(cluster.spec, cluster.hosts()).values())  # type: ignore[union-attr]
+    before = len(cluster.world.writes)
+    cluster.apply()
+    assert len(cluster.world.writes) == before
+    _kill(cluster)
+    Watching(cluster).ticks(5)
+    assert cluster.started == GROUP
+
+
+def _kill(cluster: Cluster) -> None:
+    node, container = cluster.rank(1)
+    node.exit(container.spec.name, 137)
 
 
 def test_ten_minutes_of_canaries_give_the_budget_back() -> None:
