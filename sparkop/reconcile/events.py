@@ -10,11 +10,13 @@ from sparkop.reconcile.history import (
     DAMAGED,
     FAILED,
     FAULT,
+    GROUP,
     MENDED,
     SERVED,
     WATCH,
     entries_in,
     failure_in,
+    gave_up,
 )
 from sparkop.reconcile.observe import Reading
 from sparkop.records import dataclass
@@ -49,11 +51,17 @@ def _of_entry(entry: Mapping[str, Any]) -> Happened:
     at, epoch = entry.get("at"), entry.get("epoch")
     return Happened(
         at=float(at) if isinstance(at, int | float) else 0.0,
-        event="restart" if event == "start" and entry.get("by") == WATCH else event,
+        event=_kind(event, entry),
         text=_text(event, entry),
-        node=str(entry.get("node") or ""),
+        node="" if gave_up(entry) else str(entry.get("node") or ""),
         epoch=epoch if isinstance(epoch, int) else 0,
     )
+
+
+def _kind(event: str, entry: Mapping[str, Any]) -> str:
+    if event == "start" and entry.get("by") == WATCH:
+        return "restart"
+    return "gave-up" if gave_up(entry) else event
 
 
 def _text(event: str, entry: Mapping[str, Any]) -> str:
@@ -73,6 +81,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
         return f"group {epoch} has served for ten minutes: earlier restarts count no more"
     if event == CLEARED:
         return "sparkop apply found nothing to do: earlier restarts count no more"
+    if gave_up(entry):
+        return f"watch {entry['text']}"
     if event == FAULT:
         return f"{_place(entry)}: {entry.get('text') or 'not as it should be'}"
     if event == MENDED:
@@ -102,4 +112,6 @@ def _because(why: str) -> str:
 def _place(entry: Mapping[str, Any]) -> str:
     """``spark-2, fabric`` of ``fabric@spark-2``."""
     what, _, node = str(entry.get("what")).partition("@")
+    if f"{what}@" == GROUP:
+        return "the group"
     return f"{node}, {what}" if what != "node" else node

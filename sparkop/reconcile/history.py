@@ -22,6 +22,8 @@ BOOTED = "booted"
 """A node has another boot id than when ``watch`` last found all well."""
 GROUP = "rank/all@"
 """The fault that no restart helped begins with it."""
+GAVE_UP = "gave up"
+"""How its text begins."""
 DAMAGED = "damaged"
 """What was remembered before this entry was in a file that is damaged."""
 CLEARED = "cleared"
@@ -105,7 +107,8 @@ def _count(entry: Mapping[str, Any], restarts: list[Restart]) -> None:
         numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
         if restarts and restarts[-1].epoch == entry.get("resumes"):
             restarts.pop()
-        restarts.append(Restart(numbers[0], _moment(entry), str(entry.get("why") or ""), numbers[1]))
+        why, node = str(entry.get("why") or ""), str(entry.get("node") or "")
+        restarts.append(Restart(numbers[0], _moment(entry), why, numbers[1], node))
     elif entry.get("event") in ("start", SERVED, CLEARED):
         restarts.clear()
 
@@ -129,21 +132,30 @@ def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
         if event == FAILED:
             failure = failure_in(entry)
         elif event == FAULT and group:
-            found = GaveUp(_moment(entry), str(entry.get("text") or ""), tuple(tried), failure)
-        elif _of_human(entry) or (event == MENDED and group):
+            found = GaveUp(_moment(entry), _why(entry), tuple(tried), failure)
+        elif of_human(entry) or (event == MENDED and group):
             found, failure = None, ""
     return found
 
 
-def _of_human(entry: Mapping[str, Any]) -> bool:
+def of_human(entry: Mapping[str, Any]) -> bool:
     """A human's ``apply``: watch begins anew."""
     event = entry.get("event")
     return event == CLEARED or (event == "start" and entry.get("by") != WATCH)
 
 
+def gave_up(entry: Mapping[str, Any]) -> bool:
+    """This fault is that no restart helped."""
+    return entry.get("event") == FAULT and str(entry.get("text") or "").startswith(GAVE_UP)
+
+
 def counts_against(history: History) -> bool:
     """What ``apply`` clears: restarts that count, a watch that gave up, a count that is not known."""
     return bool(history.restarts or history.gave_up or history.forgotten)
+
+
+def _why(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("text") or "").removeprefix(f"{GAVE_UP}: ")
 
 
 def failure_in(entry: Mapping[str, Any]) -> str:
@@ -161,7 +173,7 @@ def _forgotten(entries: list[dict[str, Any]]) -> bool:
     for entry in reversed(entries):
         if entry.get("event") == DAMAGED:
             return True
-        if entry.get("event") == SERVED or _of_human(entry):
+        if entry.get("event") == SERVED or of_human(entry):
             return False
     return False
 

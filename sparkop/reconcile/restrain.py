@@ -3,13 +3,14 @@ who asks. A human's plan passes as it is."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 
-from sparkop.reconcile.history import WATCH
+from sparkop.reconcile.history import GAVE_UP, WATCH
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
-from sparkop.resources.compare import human_seconds
+from sparkop.resources.compare import counted, human_seconds
 from sparkop.resources.group import KEY, KEY_REMEDY
 from sparkop.resources.observed import History, Restart
 from sparkop.resources.operations import Action, Blocker, Cause, Operation, kind_of
@@ -75,7 +76,8 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
         passed = now - tried[-1].at
         left = asked.pauses[count - 1] - passed
         if passed >= 0 and left > 0:  # a clock that was set back holds nothing up
-            text = f"restart {count + 1} waits for {human_seconds(left)}: {count} did not last"
+            of = f"restart {count + 1} of {1 + len(asked.pauses)}"
+            text = f"{of} in {human_seconds(left)}: the one before did not last"
             return _prepared(plan, text)
     return replace(plan, operations=tuple(_marked(operation) for operation in plan.operations))
 
@@ -89,11 +91,21 @@ def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
 
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
-    told = "; ".join(f"group {each.epoch}: {each.why}" for each in tried)
-    now = next(o.cause.told for o in plan.operations if o.action is Action.RECORD)
-    cause = Cause("restarts", f"{len(tried)} did not last, now {now} ({told})", "a group that serves")
+    begin = next(o for o in plan.operations if o.action is Action.RECORD)
+    ends = [(each.node, each.why) for each in tried[1:]]
+    ends.append((begin.parameters.get("cause_node", ""), begin.cause.told))
+    times = Counter(" ".join(part for part in (node, _shortly(why)) if part) for node, why in ends)
+    told = ", ".join(end if count == 1 else f"{end}, {count} times" for end, count in times.items())
+    cause = Cause(GAVE_UP, f"{counted(len(tried), 'restart')} did not last ({told})", "a group that serves")
     remedy = "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
     return _not_again(plan, cause, remedy)
+
+
+def _shortly(why: str) -> str:
+    """``rank/1 exited (137)`` of ``rank/1 state: exited (137) -> running``, a verdict without its details."""
+    field, _, change = why.partition(": ")
+    observed = change.rpartition(" -> ")[0].partition(": ")[0]
+    return f"{field.removesuffix(' state')} {observed}".strip()
 
 
 def _not_again(plan: Plan, cause: Cause, remedy: str) -> Plan:

@@ -28,6 +28,8 @@ class Verdict(StrEnum):
     """It has not served yet; its ready deadline judges it."""
     SLOW = "slow"
     """No token for us, but work goes on, or it is too early to tell."""
+    SUSPECTED = "suspected"
+    """One bad answer, which is not believed yet."""
     WEDGED = "wedged"
     DEGENERATE = "degenerate"
     BROKEN = "broken"
@@ -111,6 +113,7 @@ SERVING_OF = {
     Verdict.SERVING: Serving.READY,
     Verdict.STARTING: Serving.LOADING,
     Verdict.SLOW: Serving.BUSY,
+    Verdict.SUSPECTED: Serving.BUSY,
     Verdict.WEDGED: Serving.WEDGED,
     Verdict.DEGENERATE: Serving.DEGENERATE,
     Verdict.BROKEN: Serving.BROKEN,
@@ -142,7 +145,7 @@ def judge(before: Life, seen: Seen) -> Life:
     if verdict is not before.verdict:
         life = replace(life, since=_began(verdict, life, seen))
     served = before.served_since if before.served_since is not None else seen.at
-    keeps = verdict in (Verdict.SERVING, Verdict.SLOW) and (
+    keeps = verdict in (Verdict.SERVING, Verdict.SLOW, Verdict.SUSPECTED) and (
         before.served_since is not None or verdict is Verdict.SERVING
     )
     return replace(life, verdict=verdict, detail=detail, served_since=served if keeps else None)
@@ -196,10 +199,17 @@ def _verdict(life: Life, seen: Seen) -> tuple[Verdict, str]:
     if not seen.served and life.served_since is None and bad in (Serving.SILENT, Serving.LOADING):
         return Verdict.STARTING, detail
     if life.bad < BELIEVED:
-        return Verdict.SLOW, detail
+        return _once_bad(bad, detail)
     if bad is Serving.WEDGED:
         return _wedged(life, seen, detail)
     return _BELIEVED.get(bad, Verdict.SLOW), detail
+
+
+def _once_bad(bad: Serving, detail: str) -> tuple[Verdict, str]:
+    """An answer that does not come may be late; garbage or an error is not."""
+    if bad not in _BELIEVED:
+        return Verdict.SLOW, detail
+    return Verdict.SUSPECTED, f"one answer was {bad}: {detail}" if detail else f"one answer was {bad}"
 
 
 def _wedged(life: Life, seen: Seen, detail: str) -> tuple[Verdict, str]:

@@ -82,6 +82,8 @@ class Restart:
     at: float
     why: str = ""
     generation: int = 0
+    node: str = ""
+    """Where the cause was."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
 from sparkop.views.quantities import moment
 
-_STYLE = {"fault": "bold red", "failed": "bold red", "restart": "bold yellow", "trip": "bold red"}
+_STYLE = {
+    "fault": "bold red",
+    "failed": "bold red",
+    "restart": "bold yellow",
+    "trip": "bold red",
+    "gave-up": "bold red",
+}
 
 
 def show_events(events: Sequence[Happened], output: str = "text") -> None:

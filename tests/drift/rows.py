@@ -372,7 +372,7 @@ CALM: tuple[Row, ...] = (
         "one bad answer",
         "nothing: one is not believed",
         _one_bad_answer,
-        verdict("slow"),
+        verdict("suspected"),
         verdict("serving"),
         then=lambda stage: stage.mend("degenerate", HEAD),
         seconds=90,

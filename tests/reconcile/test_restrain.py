@@ -66,7 +66,7 @@ def test_pauses_grow_and_end(ago: tuple[float, ...], allowed: bool) -> None:
     assert bool(plan.blockers) is (len(ago) > 3)
     if plan.blockers:
         assert "sparkop apply" in plan.blockers[0].remedy
-        assert "rank/1 died" in plan.blockers[0].cause.observed
+        assert "rank/1 exited (137)" in plan.blockers[0].cause.observed
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:

@@ -183,7 +183,7 @@ def test_the_budget_pauses_grow_and_end() -> None:
     assert all(pause >= least for pause, least in zip(pauses, (120, 300, 900), strict=True))
     fault = entries(cluster, "fault")[-1]
     assert fault["what"] == "rank/all@spark-1"
-    assert "4 did not last" in fault["text"]
+    assert "4 restarts did not last" in fault["text"]
     assert "sparkop apply" in fault["text"]
     cluster.manner = "serve"
     watching.minutes(20)
@@ -198,7 +198,7 @@ def test_the_budget_pauses_grow_and_end() -> None:
 
 @pytest.mark.parametrize("happen", ["restarted", "gave up", "history damaged"])
 def test_an_apply_that_has_nothing_to_do_gives_the_budget_back_once(happen: str) -> None:
-    """It left two restarts of four counted, and a watch that gave up for good. A second one writes nothing."""
+    """It left two restarts of four counted, and a watch that gave up for good. The second writes nothing."""
     cluster, watching = given_up() if happen == "gave up" else watched()
     cluster.manner = "serve"
     if happen == "restarted":
@@ -456,7 +456,7 @@ def test_once_heals_and_says_what_remains() -> None:
     once(Watching(cluster, steps_aside=False).watch)
     assert cluster.started == GROUP
     node.exit(container.spec.name, 0)
-    with pytest.raises(BlockedError, match="restart 2 waits"):
+    with pytest.raises(BlockedError, match=r"^restart 2 of 4 in \d+ s: the one before did not last"):
         once(Watching(cluster, steps_aside=False).watch)
     cluster.apply()
     silent(cluster)
@@ -478,11 +478,14 @@ def test_once_writes_down_what_it_finds_and_that_it_has_given_up() -> None:
         once(Watching(cluster, asked=asked, steps_aside=False).watch)
         cluster.clock.sleep(2.0)
     node.exit(container.spec.name, 0)
-    with pytest.raises(BlockedError, match="did not last"):
-        once(Watching(cluster, asked=asked, steps_aside=False).watch)
+    watching = Watching(cluster, asked=asked, steps_aside=False)
+    with pytest.raises(BlockedError, match=r"^watch gave up$"):  # the event has said the rest
+        once(watching.watch)
+    [told] = [fields["text"] for event, fields in watching.said if event == "fault"]
+    assert told.startswith("gave up: 2 restarts did not last (spark-2 rank/1 exited (0), 2 times); ")
     assert cluster.observe(canary=False).history.gave_up is not None
     before = len(cluster.world.writes)
-    with pytest.raises(BlockedError, match="did not last"):
+    with pytest.raises(BlockedError, match="gave up"):
         once(Watching(cluster, asked=asked, steps_aside=False).watch)
     assert len(cluster.world.writes) == before, "it is known"
 
@@ -508,6 +511,35 @@ def test_events_tell_the_story() -> None:
     ]
     assert told[1].text.startswith("group 1 served its first token after ")
     assert told[5].text.endswith("; watch leaves it alone")
+
+
+def test_events_say_in_plain_words_that_watch_gave_up_and_apply_ends_it() -> None:
+    """It was a ``fault`` of the head with three levels of arrows, and over long after the apply."""
+    cluster, watching = given_up()
+    [gone] = [each for each in happened(cluster.observe(canary=False)) if each.event == "gave-up"]
+    assert gone.text == (
+        "watch gave up: 4 restarts did not last (spark-2 rank/1 exited (1), 4 times); "
+        "sparkop events and sparkop logs tell why; when it is mended: sparkop apply"
+    )
+    cluster.manner = "serve"
+    cluster.apply()
+    watching.minutes(3)
+    story = [each for each in happened(cluster.observe(canary=False)) if "rank/1 is down" not in each.text]
+    assert [each.event for each in story][-3:] == ["gave-up", "start", "ready"]
+
+
+def test_a_group_that_serves_again_after_watch_gave_up_is_told_in_full() -> None:
+    """Somebody started the ranks by hand. The text was cut in the middle of what had been tried."""
+    cluster, watching = given_up()
+    cluster.manner = "serve"
+    for rank in (1, 0):
+        node, container = cluster.rank(rank)
+        node.start(container)
+    watching.minutes(3)
+    [over] = [each for each in happened(cluster.observe(canary=False)) if each.event == "mended"][-1:]
+    assert over.text == (
+        "the group: that is over: gave up: 4 restarts did not last (spark-2 rank/1 exited (1), 4 times)"
+    )
 
 
 def test_a_group_that_was_stopped_is_not_told_to_serve_afterwards() -> None:
@@ -654,7 +686,10 @@ def test_one_bad_answer_is_told_as_what_it_was() -> None:
     watching = Watching(cluster, dry_run=True)
     watching.ticks(1)
     assert watching.names() == ["group", "note"]
-    assert watching.said[1][1]["text"] == "spark-1: the API gave no good tokens: only '!', 8 times"
+    assert (
+        watching.said[1][1]["text"]
+        == "spark-1: the API gave no good tokens: one answer was degenerate: only '!', 8 times"
+    )
     cluster.manner = "serve"
     watching.ticks(1)
     assert watching.said[-1] == ("looked", {"nodes": 2, "of": 2, "converged": True})

@@ -37,8 +37,18 @@ def test_tokens_are_the_only_proof() -> None:
 
 def test_one_bad_answer_is_never_believed() -> None:
     for bad in (Serving.WEDGED, Serving.DEGENERATE, Serving.BROKEN, Serving.SILENT, Serving.LOADING):
-        assert verdict(READY, (bad, REST)) is Verdict.SLOW
-        assert verdict((bad, REST), READY, (bad, REST)) is Verdict.SLOW
+        told = Verdict.SLOW if bad is Serving.WEDGED else Verdict.SUSPECTED
+        assert verdict(READY, (bad, REST)) is told
+        assert verdict((bad, REST), READY, (bad, REST)) is told
+
+
+def test_one_answer_of_garbage_is_not_called_slow() -> None:
+    """``slow: only '!', 16 times``."""
+    life = looks(READY, (Serving.DEGENERATE, REST))
+    assert (life.verdict, life.detail) == (
+        Verdict.SUSPECTED,
+        "one answer was degenerate: degenerate",
+    )
 
 
 def test_two_probes_without_a_token_and_frozen_counters_are_a_wedge() -> None:

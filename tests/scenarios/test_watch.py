@@ -147,7 +147,7 @@ def test_what_nobody_can_mend_ends_with_a_reason(watching_user: User, watched: S
             )
             gone = running.sparkop("status", check=6).out
             assert "watch gave up at" in gone
-            assert "2 did not last" in gone
+            assert "2 restarts did not last" in gone
             assert "sparkop apply" in gone
             assert "it ended with: spark-1: rank 0 exited (1)" in gone
         finally:

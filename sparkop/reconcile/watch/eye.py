@@ -139,7 +139,8 @@ class Eye:
     @property
     def undecided(self) -> bool:
         """A generation runs, or a bad answer is not yet believed, or not for long enough."""
-        return self._running is not None or self.life.verdict in (Verdict.SLOW, Verdict.SILENT)
+        unsure = (Verdict.SLOW, Verdict.SUSPECTED, Verdict.SILENT)
+        return self._running is not None or self.life.verdict in unsure
 
     def served(self, epoch: int, at: float) -> None:
         """A start was waited for until tokens came."""

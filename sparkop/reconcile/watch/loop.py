@@ -20,7 +20,7 @@ from sparkop.hosts.base import Host
 from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
-from sparkop.reconcile.history import WATCH, entries_in
+from sparkop.reconcile.history import GAVE_UP, WATCH, entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder, tell_watching
 from sparkop.reconcile.lease_seen import SIGN_EVERY, lease_in
 from sparkop.reconcile.observe import Reading, observe
@@ -453,6 +453,11 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
         if watch.unwritten(tick.reading) and not again:
             again = True  # a fault is written down when two looks have seen it
             continue
+        if any(blocker.cause.field == GAVE_UP for blocker in tick.plan.blockers):
+            raise BlockedError(  # the event of it has told the rest
+                f"watch {GAVE_UP}",
+                remedy=next(b.remedy for b in tick.plan.blockers if b.cause.field == GAVE_UP),
+            )
         remains(tick.plan)
         if tick.plan.held and not tick.reading.history.intent.stopped:
             raise BlockedError(tick.plan.held[0], remedy="sparkop apply does not wait")

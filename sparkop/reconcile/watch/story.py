@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sparkop.reconcile.history import BOOTED, FAULT, MENDED, SERVED
+from sparkop.reconcile.history import BOOTED, FAULT, GAVE_UP, MENDED, SERVED, gave_up, of_human
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
@@ -64,7 +64,9 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
     """By a name that stays the same while it lasts."""
     found: dict[str, Fault] = {}
     for blocker in plan.blockers:
-        fault = Fault(blocker.node, blocker.cause.told_of(blocker.resource), blocker.remedy)
+        cause = blocker.cause
+        ended = f"{GAVE_UP}: {cause.observed}" if cause.field == GAVE_UP else ""
+        fault = Fault(blocker.node, ended or cause.told_of(blocker.resource), blocker.remedy)
         found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
@@ -108,13 +110,16 @@ def low_memory(desired: Desired, observed: Observed, before: Container[str] = ()
 
 
 def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Faults that were told and not yet told to be over: name -> entry."""
+    """Faults that were told and not yet told to be over: name -> entry. A human's ``apply`` ends a giving up,
+    and tells it."""
     known: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
         if entry.get("event") == FAULT:
             known[str(entry.get("what"))] = entry
         elif entry.get("event") == MENDED:
             known.pop(str(entry.get("what")), None)
+        elif of_human(entry):
+            known = {what: each for what, each in known.items() if not gave_up(each)}
     return known
 
 
@@ -146,8 +151,10 @@ def entries_due(
         return []
     known = open_faults(entries)
     due = [_begun(what, fault) for what, fault in now.items() if what in then and what not in known]
+    told = {entry.get("id") for entry in entries}
     for what, fault in then.items():
-        if what not in now and what not in known and not _told_often(entries, what, at):
+        fresh = what not in known and _id(what, fault) not in told
+        if what not in now and fresh and not _told_often(entries, what, at):
             due += [_begun(what, fault), _over(what, fault.then or fault.text, at)]
     over = (what for what in sorted(known) if what not in now and what not in then)
     moments = gone or {}
@@ -166,9 +173,13 @@ def gone_since(
     return {what: before.get(what, at) for what in open_faults(entries) if what not in now}
 
 
+def _id(what: str, fault: Fault) -> str:
+    return f"{FAULT}-{what}-{fault.at:.0f}"
+
+
 def _begun(what: str, fault: Fault) -> dict[str, Any]:
     return {
-        "id": f"{FAULT}-{what}-{fault.at:.0f}",
+        "id": _id(what, fault),
         "event": FAULT,
         "what": what,
         "node": fault.node,
