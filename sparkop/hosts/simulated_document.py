@@ -59,7 +59,9 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
     if request.get("lost_gpus"):
         running = {c.spec.name for c in node.containers.values() if c.running}
         asked = [name for name in request["lost_gpus"]["containers"] if name in running]
-        sections["lost_gpus"] = {name: {"log": node.lost_gpus.get(name)} for name in asked}
+        sections["lost_gpus"] = {
+            name: {"log": node.lost_gpus.get(name), "exec": node.said_inside.get(name)} for name in asked
+        }
     if request.get("gpu"):
         sections["gpu"] = node.gpu or {"devices": [{"name": "NVIDIA GB10"}], "processes": []}
     if request.get("contents"):

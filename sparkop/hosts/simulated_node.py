@@ -145,6 +145,8 @@ class SimulatedNode:
     gpu: dict[str, Any] = field(default_factory=dict)
     lost_gpus: dict[str, str] = field(default_factory=dict)
     """Container -> the line of its log that says that its GPU is lost."""
+    said_inside: dict[str, str] = field(default_factory=dict)
+    """Container with such a line -> what nvidia-smi says in it."""
     tools: dict[str, str | None] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     """Overrides of the document's ``machine``."""

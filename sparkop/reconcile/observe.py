@@ -18,18 +18,19 @@ from sparkop.hosts.way import broken
 from sparkop.reconcile.history import history_of
 from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
+from sparkop.resources import lost_gpu
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
 from sparkop.resources.events import Listener, ignore
-from sparkop.resources.group import elsewhere, examine
+from sparkop.resources.group import elsewhere, examine, found_ranks
 from sparkop.resources.kept import lost
 from sparkop.resources.observed import History, KeyState, Observed
 from sparkop.resources.operations import Unknown
 from sparkop.resources.registry import RESOURCES
-from sparkop.serving.canary import EndpointState
+from sparkop.serving.canary import EndpointState, Serving
 from sparkop.spec.models import ClusterSpec
-from sparkop.threads import side_by_side
+from sparkop.threads import Later, side_by_side
 
 DEEP_TIMEOUT = 4 * 3600.0
 """Seconds that a node gets to hash its weights; 470 GB take 47 to 94 s of a Spark's own disk."""
@@ -63,7 +64,8 @@ def observe(
     stop: threading.Event | None = None,
     believed: EndpointState | None = None,
 ) -> Reading:
-    """One probe a node, all at once; with ``canary`` also a tiny generation when a rank runs on the head.
+    """One probe a node, all at once; with ``canary`` also a tiny generation, and whether the ranks have
+    their GPUs, when a rank runs on the head.
 
     Never raises for a node: what does not answer, or answers something that can't be believed, is in
     ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
@@ -111,14 +113,18 @@ def observe(
         at=clock.time(),
     )
     if canary and worth_asking(desired, observed, history):
-        head = hosts[spec.head.name]
+        head, ranks = hosts[spec.head.name], found_ranks(desired, observed)
+        asked = Later(lambda: lost_gpu.loss_in(ranks, lost_gpu.ask(hosts, ranks)), "gpus")
         endpoint = patiently(
             lambda: look_at(desired, head, key, clock, believed),
             lambda: "the API has given no token",
             emit,
             stop,
         )
-        observed = replace(observed, endpoint=endpoint)
+        loss = asked.result()
+        if loss is not None and loss.certain:
+            endpoint = EndpointState(Serving.GPU_LOST, loss.text)
+        observed = replace(observed, endpoint=endpoint, loss=loss)
     return Reading(desired, observed, history)
 
 

@@ -17,6 +17,7 @@ from sparkop.spec.models import ClusterSpec
 
 KIND = "endpoint"
 NO_GOOD_TOKENS = "the API gave no good tokens"
+IF_LOST = "if tokens fail to come, sparkop stop, then sparkop apply makes it anew"
 WAITABLE = (
     Serving.SILENT,
     Serving.LOADING,
@@ -96,9 +97,10 @@ class Endpoint(Resource):
             return Difference()  # the key is lost, and restored first
         if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
             return Difference(blockers=(_refuses(desired, state),))
+        warnings = [f"{observed.loss.node}: {observed.loss.text}; {IF_LOST}"] if observed.loss else []
         if state.serving is Serving.BUSY:
-            return Difference(warnings=(f"{desired.head}: {NO_GOOD_TOKENS}: {state.detail}",))
-        return Difference()
+            warnings.append(f"{desired.head}: {NO_GOOD_TOKENS}: {state.detail}")
+        return Difference(warnings=tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.cost.seconds is None and context.desired.spec.ready.deadline > LARGE:

@@ -29,6 +29,16 @@ class KeyState:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """A rank's container on ``node`` has lost its GPU, and what says so."""
+
+    node: str
+    text: str
+    certain: bool
+    """NVML itself was asked in the container; else only a line of its log says so."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """One reading of all nodes. A node is either in ``documents`` or in ``unknown``."""
 
@@ -39,6 +49,8 @@ class Observed:
     """Node -> path as requested -> content, of files that hold no secret."""
     key: KeyState | None = None
     """None: there is no key, or it was not read."""
+    loss: Loss | None = None
+    """None also when it was not asked."""
     at: float = 0.0
     """The controller's time, seconds since 1970."""
 

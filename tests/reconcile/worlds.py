@@ -320,6 +320,8 @@ CHANGES: dict[str, Callable[[SimulatedNode, Any], None]] = {
     "machine": _update("machine"),
     "errors": _update("errors"),
     "listeners": _listeners,
+    "lost_gpus": _update("lost_gpus"),
+    "said_inside": _update("said_inside"),
 }
 """What can have happened to a node."""
 

@@ -42,6 +42,7 @@ CASES = (
     Case("degenerate", "spark-1", 2, "degenerate", 0),
     Case("wedge", "spark-1", 2, "wedged", 0),
     Case("hang", "spark-1", 2, "its counters do not answer either", 0),
+    Case("gpu-lost", "spark-2", 2, "has lost its GPU", 0),
     Case("cable", "spark-2", 2, "plug the cable in", 6),
     Case("admin-down", "spark-2", 2, "ip link set", 6),
     Case("mtu", "spark-2", 2, "mtu: 1500 -> 9000", 6),

@@ -112,9 +112,9 @@ class Eye:
     def _state(self, seen: Seen, failing: bool) -> EndpointState:
         """A lost GPU is a reason to restart when tokens fail to come, or when NVML itself says so and nobody
         is served just now."""
-        gpus, busy = self.gpus, bool(seen.counters and seen.counters.running)
-        if gpus.lost and (failing or (gpus.certain and not busy)):
-            return EndpointState(Serving.GPU_LOST, gpus.lost)
+        loss, busy = self.gpus.loss, bool(seen.counters and seen.counters.running)
+        if loss and (failing or (loss.certain and not busy)):
+            return EndpointState(Serving.GPU_LOST, loss.text)
         return self.life.state(seen.at)
 
     def _measure(self, reading: Reading, seen: Seen) -> None:
@@ -129,9 +129,9 @@ class Eye:
         head = reading.desired.head
         if self.pace.warning:
             found[f"speed@{head}"] = Fault(head, self.pace.warning)
-        if self.gpus.lost:
+        if loss := self.gpus.loss:
             remedy = "its container is made anew when no request runs, or when tokens fail to come"
-            found[f"gpu@{self.gpus.node}"] = Fault(self.gpus.node, self.gpus.lost, remedy)
+            found[f"gpu@{loss.node}"] = Fault(loss.node, loss.text, remedy)
         for node, text in self.gpus.stuck.items():
             found[f"clocks@{node}"] = Fault(node, text)
         return found

@@ -1,8 +1,7 @@
 """What the GPUs say: one that a container has lost, and clocks that are stuck.
 
-Asked once a minute, and at once when tokens fail to come. A container that has lost its GPU (NVML says
-"Unknown Error") goes on as long as nothing opens the GPU anew; only a new container helps. Stuck clocks are
-physical: told, and never a reason to restart (principle 6).
+Asked once a minute, and at once when tokens fail to come. Stuck clocks are physical: told, and never a reason
+to restart (principle 6).
 """
 
 from __future__ import annotations
@@ -10,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkop.errors import SparkopError
-from sparkop.hosts.base import Json, ReadableHost
-from sparkop.hosts.document import Document, LostGpu, parse_document
-from sparkop.node.gpus import LOST
+from sparkop.hosts.base import ReadableHost
+from sparkop.hosts.document import Document
+from sparkop.resources import lost_gpu
 from sparkop.resources.base import Clock
 from sparkop.resources.checks import machine
 from sparkop.resources.checks.model import Look, Nodes, State, findings
 from sparkop.resources.desired import Desired
 from sparkop.resources.group import Found
-from sparkop.threads import side_by_side
+from sparkop.resources.observed import Loss
 
 EVERY = 60.0
 """Seconds between two questions while tokens come."""
 SOON = 10.0
 """The same, while they do not."""
-TIMEOUT = 15.0
 CLOCKS = next(check for check in machine.CHECKS if check.id == "gpu.clock")
 
 
@@ -35,12 +32,7 @@ class Gpus:
     def __init__(self, hosts: Mapping[str, ReadableHost], clock: Clock) -> None:
         self.hosts = hosts
         self.clock = clock
-        self.lost = ""
-        """Which rank's container has lost its GPU, and what says so."""
-        self.node = ""
-        """Where it runs."""
-        self.certain = False
-        """NVML itself was asked in the container; else only a line of its log says so."""
+        self.loss: Loss | None = None
         self.stuck: dict[str, str] = {}
         """Node -> what to do about its clocks; seen at two readings."""
         self.readings: dict[str, str] = {}
@@ -53,38 +45,14 @@ class Gpus:
         """Ask when it is time. ``failing``: the last generation brought no good tokens."""
         now, of = self.clock.monotonic(), tuple(found.container.id for found in ranks)
         if of != self._asked_of:
-            self.lost, self.certain = "", False
+            self.loss = None
         elif self._asked_at is not None and now - self._asked_at < (SOON if failing else EVERY):
             return
         self._asked_at, self._asked_of = now, of
         gpus = desired.spec.engine.container.gpus
-        by_node: dict[str, list[str]] = {}
-        for found in ranks:
-            by_node.setdefault(found.node, []).append(found.container.name)
-
-        def ask(node: str) -> Document | None:
-            request: dict[str, Json] = {"sections": ["lost_gpus", *(("gpu",) if gpus else ())]}
-            request["lost_gpus"] = {"containers": by_node[node], "always": gpus and failing}
-            try:
-                raw = self.hosts[node].probe({**request, "gpu": gpus}, timeout=TIMEOUT)
-                return parse_document(raw, node=node)
-            except (SparkopError, OSError):
-                return None  # the tick tells it
-
-        answers = dict(zip(by_node, side_by_side(ask, by_node, "gpus"), strict=True))
-        self._judge_lost(ranks, answers)
+        answers = lost_gpu.ask(self.hosts, ranks, gpus=gpus, always=gpus and failing)
+        self.loss = lost_gpu.loss_in(ranks, answers)
         self._judge_clocks(desired, answers, failing)
-
-    def _judge_lost(self, ranks: tuple[Found, ...], answers: Mapping[str, Document | None]) -> None:
-        self.lost, self.certain = "", False
-        for found in ranks:
-            document = answers[found.node]
-            said = (document.lost_gpus or {}).get(found.container.name) if document else None
-            evidence = _evidence(said)
-            if evidence and not self.certain:
-                self.node = found.node
-                self.lost = f"the container of {found.resource} on {found.node} has lost its GPU: {evidence}"
-                self.certain = said is not None and said.exec is not None
 
     def _judge_clocks(self, desired: Desired, answers: Mapping[str, Document | None], failing: bool) -> None:
         """A group whose ranks wait for each other looks the same: only while tokens come it is the clocks."""
@@ -102,15 +70,6 @@ class Gpus:
             elif not bad and any(_under_load(device) for device in document.gpu.devices):
                 self._doubt.discard(node.name)
                 self.stuck.pop(node.name, None)
-
-
-def _evidence(said: LostGpu | None) -> str:
-    """What says that the GPU is lost; empty when nothing does, or NVML answers."""
-    if said is None or said.exec == "ok":
-        return ""
-    if said.exec is not None:
-        return " ".join(said.exec.split())[:200] if LOST.search(said.exec) else ""
-    return (said.log or "")[:200]
 
 
 def _under_load(device: Any) -> bool:
