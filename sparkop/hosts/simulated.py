@@ -202,7 +202,8 @@ class SimulatedHost:
             message = f"{path} is not below the state folder"
             raise_act_error({"error": {"kind": "arguments", "message": message}}, node=self.name)
         below = [p for p in (*self.node.files, *self.node.folders) if p == path or p.startswith(path + "/")]
-        for known in below:
+        kept = {posixpath.join(path, name) for name in arguments.get("keep") or ()}
+        for known in (each for each in below if each not in kept):
             self.node.files.pop(known, None)
             self.node.folders.pop(known, None)
         return {"changed": bool(below)}

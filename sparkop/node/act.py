@@ -22,7 +22,8 @@ file.write            ``path``, ``content`` (base64), ``mode``, ``aside`` (``cha
 file.remove           ``path``, ``aside``: keep what was there as ``path.damaged-TIME`` (``changed``)
 directory.ensure      ``path``, ``mode`` (``changed``)
 directory.remove      ``path``: below the state folder, or the folder itself; then folders elsewhere that this
-                      program or a transfer has made go too where they are empty (``changed``)
+                      program or a transfer has made go too where they are empty; ``keep``: names of files
+                      in it that stay (``changed``)
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)

@@ -55,7 +55,7 @@ def ensure_directory(request: Request) -> dict[str, Any]:
 
 
 def remove_directory(request: Request) -> dict[str, Any]:
-    """Remove a folder below the state folder, or that one."""
+    """Remove a folder below the state folder, or that one, but for the files in it that are to be kept."""
     path = request.path()
     if os.path.realpath(path) != path or os.path.commonpath([path, request.folder]) != request.folder:
         raise ArgumentsError("%s is not below the state folder" % path)
@@ -63,7 +63,12 @@ def remove_directory(request: Request) -> dict[str, Any]:
         return {"changed": False}
     if path == request.folder:
         leaving.remove_made(path)
-    shutil.rmtree(path)
+    kept = set(request.arguments.get("keep") or ()).intersection(os.listdir(path))
+    for name in set(os.listdir(path)) - kept if kept else ():
+        each = os.path.join(path, name)
+        (shutil.rmtree if os.path.isdir(each) and not os.path.islink(each) else os.unlink)(each)
+    if not kept:
+        shutil.rmtree(path)
     if path == request.folder:
         leaving.remove_home(path)
     return {"changed": True}

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from typing import Any
 
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
@@ -75,9 +76,8 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
     for name, found in own.items():
         if _has_state(reading, name):
             before, path = tuple(operation.key for operation in found), reading.desired.nodes[name].state
-            found.append(
-                Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters={"path": path})
-            )
+            parameters = {"path": path, "left": _in_use(reading.observed.documents[name])}
+            found.append(Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters=parameters))
     operations = tuple(operation for found in own.values() for operation in found)
     return Plan(operations, unknown=tuple(reading.observed.unknown.values()))
 
@@ -87,8 +87,7 @@ def _images(document: Document) -> Iterator[tuple[str, str, Image]]:
     docker = document.docker
     if docker is None:
         return
-    pulled = (str(entry["reference"]) for entry in entries_in(document) if entry.get("event") == PULLED)
-    for reference in dict.fromkeys(pulled):
+    for reference in dict.fromkeys(str(entry["reference"]) for entry in _pulled(document)):
         image = docker.images.get(reference)
         if image is not None:
             yield reference, reference, image
@@ -96,9 +95,26 @@ def _images(document: Document) -> Iterator[tuple[str, str, Image]]:
         yield image.id, short_image(image.id), image
 
 
+def _pulled(document: Document) -> list[dict[str, Any]]:
+    """Entries of the history: what was pulled."""
+    return [entry for entry in entries_in(document) if entry.get("event") == PULLED]
+
+
+def _in_use(document: Document) -> list[dict[str, Any]]:
+    """Those of images that stay, because a container is made of them."""
+    docker = document.docker
+    if docker is None:
+        return []
+    used = {name for name, image in docker.images.items() if image is not None and image.id in docker.in_use}
+    return [entry for entry in _pulled(document) if str(entry["reference"]) in used]
+
+
 def _has_state(reading: Reading, node: str) -> bool:
-    """There is a state folder, and it is not another cluster's."""
+    """There is a state folder, not another cluster's, and with more in it than what a destroy has left."""
     document = reading.observed.documents[node]
+    left = document.state is not None and set(document.state) == {HISTORY}
+    if left and entries_in(document) and entries_in(document) == _in_use(document):
+        return False
     return bool(document.state) and owner_of(document) in (None, reading.desired.spec.name)
 
 
@@ -243,7 +259,7 @@ def _tell_in_use(reading: Reading, emit: Listener) -> None:
             if container is not None:
                 text = (
                     f"kept: image {shown}, of which container {container} is made; "
-                    f"docker rmi {shown} there once that is gone"
+                    "sparkop destroy again once that is gone"
                 )
                 emit(Event(Phase.NOTE, node=name, text=text))
 

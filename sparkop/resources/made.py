@@ -6,17 +6,20 @@ Never planned by ``diff``: it is the opposite of desired state.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from sparkop.hosts.base import Json
+from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import withdraw
+from sparkop.resources.state import HISTORY
 from sparkop.resources.weights.files import Checkpoint, removal
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -75,4 +78,13 @@ class Made(Resource):
             going = {**going, "keep": wanted.get("keep", [])}
             host.act("weights.remove", going, fence, timeout=REMOVAL)
         else:
-            host.act("directory.remove", {"path": wanted["path"]}, fence)
+            self._remove_state(operation, context)
+
+    def _remove_state(self, operation: Operation, context: Context) -> None:
+        """All of it, or all but the entries of what stays: a later ``destroy`` finds it by them."""
+        path, left = operation.parameters["path"], operation.parameters["left"]
+        if left:
+            ledger = json.dumps({"version": 1, "entries": left}).encode() + b"\n"
+            write_file(context, operation.node, f"{path}/{HISTORY}", ledger, mode=0o600)
+        wanted = {"path": path, "keep": [HISTORY] if left else []}
+        context.host(operation.node).act("directory.remove", wanted, context.fence(operation.node))

@@ -104,6 +104,15 @@ class TestFiles:
     def test_nothing_outside_is_removed(self, path: str, held: Path) -> None:
         assert perform(held, "directory.remove", path=path)["error"]["kind"] == "arguments"
 
+    def test_of_the_state_folder_what_is_to_be_kept_stays(self, held: Path) -> None:
+        state = held / "state"
+        (state / "incidents" / "epoch-1").mkdir(parents=True)
+        (state / "history.json").write_text("{}")
+        (state / "link").symlink_to("incidents")
+        wanted = {"path": str(state), "keep": ["history.json", "never-there"]}
+        assert perform(held, "directory.remove", **wanted)["result"] == {"changed": True}
+        assert [path.name for path in state.iterdir()] == ["history.json"]
+
     @pytest.mark.parametrize("beside", ["nothing", "another cluster's", "a link"])
     def test_the_home_of_state_folders_goes_with_the_last_of_them(
         self, beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -329,25 +330,45 @@ def test_an_image_that_a_newer_build_has_replaced_goes_too(tmp_path: Path) -> No
     assert set(node.images) == {others.id, unmarked.id}
     assert set(cluster.node("spark-2").images) == {first["spark-2"].id}
     shown = first["spark-2"].id[:19]
-    kept = (
-        f"kept: image {shown}, of which container by-hand is made; docker rmi {shown} there once that is gone"
-    )
+    kept = f"kept: image {shown}, of which container by-hand is made; sparkop destroy again once that is gone"
     assert kept in [event.text for event in cluster.events]
     assert any(f"image {first['spark-1'].id[:19]}" in name for name in result.removed["spark-1"])
     assert destroyed(cluster).removed == {}
 
 
-def test_an_image_that_was_pulled_and_that_somebody_uses_stays_and_that_is_told() -> None:
-    """Docker refuses to remove it: the destroy ended there, with the state folder left."""
+def test_an_image_that_was_pulled_and_that_somebody_uses_stays_until_a_later_destroy() -> None:
+    """Docker refuses to remove it: the destroy ended there, with the state folder left. Later it was
+    forgotten with that folder: the next destroy had nothing to do, and the image stayed for ever."""
     cluster = serving()
     node = cluster.node("spark-2")
     CHANGES["containers"](node, {"by-hand": {}})
     node.containers["by-hand"].image_id = node.images[IMAGE].id
     destroyed(cluster)
     assert list(node.images) == [IMAGE]
-    assert not any(".sparkop" in path for path in node.files)
+    ledger = node.path("history.json", "~/.sparkop/test")
+    assert [path for path in node.files if ".sparkop" in path] == [ledger], "what is left, and no more"
+    assert [entry["event"] for entry in json.loads(node.files[ledger][0])["entries"]] == ["pulled"]
     told = [event.text for event in cluster.events if "of which container by-hand is made" in event.text]
-    assert [text.endswith(f"; docker rmi {IMAGE} there once that is gone") for text in told] == [True]
+    assert [text.endswith("; sparkop destroy again once that is gone") for text in told] == [True]
+    writes = len(cluster.world.writes)
+    assert destroyed(cluster).removed == {}, "still in use"
+    assert len(cluster.world.writes) == writes
+    del node.containers["by-hand"]
+    assert any("image" in what for what in destroyed(cluster).removed["spark-2"])
+    assert ours_left(cluster) == []
+
+
+def test_an_image_that_a_destroy_has_left_goes_after_an_apply_too() -> None:
+    """It was there already: nobody would write down once more that sparkop had pulled it."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    CHANGES["containers"](node, {"by-hand": {}})
+    node.containers["by-hand"].image_id = node.images[IMAGE].id
+    destroyed(cluster)
+    cluster.apply()
+    del node.containers["by-hand"]
+    destroyed(cluster)
+    assert ours_left(cluster) == []
 
 
 def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
