@@ -168,7 +168,8 @@ def advice_of(spec: ClusterSpec, document: Document) -> str:
     story = story_in(document)
     if story is None or story.outside is None:
         return advice_for(spec)
-    return f"end {story.taker or 'what took it'}, or let it take less: the group did not take this memory"
+    taker = f"{story.taker} if it still runs" if story.taker else "what took it"
+    return f"end {taker}, or let it take less: the group did not take this memory"
 
 
 def advice_for(spec: ClusterSpec) -> str:

@@ -17,18 +17,22 @@ ORIGINS = {
 def plan_lines(plan: Plan) -> list[str]:
     """Operations in their order, then what blocks, what is unknown, and warnings; last, where nothing has to
     be done, that this is so."""
-    lines = [operation_line(operation) for operation in plan.operations]
+    causes = [operation.cause for operation in plan.operations]
+    lines = [operation_line(each, said=each.cause in causes[:at]) for at, each in enumerate(plan.operations)]
     lines += [blocker_line(blocker) for blocker in plan.blockers]
     lines += [unknown_line(unknown) for unknown in plan.unknown]
     lines += [f"warning   {warning}" for warning in plan.warnings]
     return [*lines, "converged: nothing to do"] if plan.converged else lines
 
 
-def operation_line(operation: Operation) -> str:
-    """``start     rank/1            spark-2  container: missing -> running``."""
+def operation_line(operation: Operation, *, said: bool = False) -> str:
+    """``start     rank/1            spark-2  container: missing -> running``. ``said``: a line before has the
+    cause; what is wrong with an API takes a whole line, and every rank is made anew for it."""
     notes = [ORIGINS[operation.origin]] if operation.origin in ORIGINS else []
     notes += [cost_text(operation.cost)] if cost_text(operation.cost) else []
     told = operation.cause.told_of(operation.resource)
+    if said and operation.cause.field == "endpoint":
+        told = "restart of the group"
     return f"{operation.action:<9} {operation.resource:<18} {operation.node}  {told}" + (
         f"  [{', '.join(notes)}]" if notes else ""
     )

@@ -404,7 +404,7 @@ def test_memory_that_was_taken_outside_of_the_group_is_no_reason_to_lower_its_nu
     assert ("outside the group took it" in text) is told
     assert ("GiB of the 29.5 GiB that are missing, most of it hog (9) 30.0 GiB" in text) is told
     for advice in (guard.advice, blocked.remedy):
-        assert ("end hog (9) 30.0 GiB, or let it take less" in advice) is told
+        assert ("end hog (9) 30.0 GiB if it still runs, or let it take less" in advice) is told
         assert ("lower memory.kvCache" in advice) is not told
     assert "to launch the same numbers again: sparkop apply --after-trip" in blocked.remedy
 

@@ -54,7 +54,7 @@ def test_memory_pressure_is_answered_told_and_not_repeated(serving: User) -> Non
         assert "the guard killed standin-r1 while serving" in told
         assert "▁" in told
         assert "something outside the group took it" in told
-        assert re.search(r"spark-2: end python3 \(\d+\) [0-9.]+ GiB, or let it take less", told)
+        assert re.search(r"spark-2: end python3 \(\d+\) [0-9.]+ GiB if it still runs, or let", told)
         assert "lower memory.kvCache" not in told
         serving.sparkop("apply", STANDIN, check=6)
         assert not running(serving, "spark-1"), "the rank that was not killed is down too"
