@@ -221,6 +221,7 @@ def destroy(
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
     away = unanswered(reading)
     if not nodes:
+        _tell_in_use(reading, emit)
         return Destroyed(unknown=away)
     agree(_checkpoint_lines(reading))
     documents = {name: each for name, each in reading.observed.documents.items() if name in nodes}

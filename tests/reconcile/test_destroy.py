@@ -352,6 +352,7 @@ def test_an_image_that_was_pulled_and_that_somebody_uses_stays_until_a_later_des
     assert [text.endswith("; sparkop destroy again once that is gone") for text in told] == [True]
     writes = len(cluster.world.writes)
     assert destroyed(cluster).removed == {}, "still in use"
+    assert [event.text for event in cluster.events if "of which container" in event.text] == [*told, *told]
     assert len(cluster.world.writes) == writes
     del node.containers["by-hand"]
     assert any("image" in what for what in destroyed(cluster).removed["spark-2"])
