@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
@@ -69,23 +69,29 @@ def command(
         if once or dry_run:
             _once(loaded, say, stop, asked, dry_run)
             return ExitCode.OK
-        changed = _changed((choice.path, *choice.overlays))
+
+        def read() -> LoadedSpec:
+            again, _ = reach_spec(spec, overlays, sets)
+            refuse_unsafe(again)
+            return again
+
+        files = (choice.path, *choice.overlays)
+        changed = _changed(files)
         while not stop.is_set():
-            if not _run(loaded, say, stop, asked, period, changed):
+            new = _run(loaded, say, stop, asked, period, _Source(files, changed, read))
+            if new is None:
                 break
-            changed = _changed((choice.path, *choice.overlays))  # before it is read: no write is missed
-            try:
-                loaded, choice = reach_spec(spec, overlays, sets)
-                refuse_unsafe(loaded)
-                say("spec-changed", spec=str(choice.path))
-            except SparkopError as error:
-                say(
-                    "spec-refused",
-                    error=error.message,
-                    cause=error.detail or error.cause,
-                    remedy="mend it; until then the spec of before is kept",
-                )
+            loaded, changed = new
+            say("spec-changed", spec=str(choice.path))
     return ExitCode.OK
+
+
+class _Source(NamedTuple):
+    """Where the spec comes from, and whether that has been written since it was read."""
+
+    files: tuple[Path, ...]
+    changed: Callable[[], bool]
+    read: Callable[[], LoadedSpec]
 
 
 def _run(
@@ -94,8 +100,10 @@ def _run(
     stop: threading.Event,
     asked: Asked,
     period: float,
-    changed: Callable[[], bool],
-) -> bool:
+    source: _Source,
+) -> tuple[LoadedSpec, Callable[[], bool]] | None:
+    """Watch until there is another spec, with what tells that it has changed in turn; None: told to stop. One
+    that is refused leaves the watch as it is, and is told once."""
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.watch.eye import Rhythm
     from sparkop.reconcile.watch.loop import Watch
@@ -105,7 +113,18 @@ def _run(
     with writable_nodes(loaded.spec) as hosts:
         watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm)
         try:
-            return watch.run(changed)
+            told: tuple[str | None, ...] = ()
+            changed = source.changed
+            while watch.run(changed):
+                changed = _changed(source.files)  # before it is read: no write is missed
+                try:
+                    return source.read(), changed
+                except SparkopError as error:
+                    before, told = told, (error.message, error.detail or error.cause)
+                    if told != before:
+                        remedy = "mend it; until then the spec of before is kept"
+                        say("spec-refused", error=told[0], cause=told[1], remedy=remedy)
+            return None
         finally:
             watch.leave()
 

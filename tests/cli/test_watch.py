@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sparkop.cli import run
-from sparkop.cli.watch import _changed, _pauses
-from sparkop.errors import ExitCode, UsageError
+from sparkop.cli.watch import _changed, _pauses, _run, _Source
+from sparkop.errors import ExitCode, SpecError, UsageError
+from sparkop.reconcile.restrain import Asked, By
+from sparkop.spec.load import LoadedSpec
 
 
 def test_pauses_are_times_with_units() -> None:
@@ -20,6 +26,39 @@ def test_pauses_are_times_with_units() -> None:
 def test_a_wrong_pause_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["watch", "--pauses", "soon", "x.yaml"]) == ExitCode.USAGE
     assert "2min,5min,15min" in capsys.readouterr().err
+
+
+def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time the file was written a new watch told anew that it watches and the group serves."""
+    said: list[str] = []
+    watches: list[Played] = []
+    good = cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name="test")))
+    specs = iter([SpecError("no number"), SpecError("no number"), SpecError("gone"), good])
+
+    class Played:
+        def __init__(self, *_: object, **__: object) -> None:
+            watches.append(self)
+
+        def run(self, _changed: object) -> bool:
+            return True  # the file is written again at once
+
+        def leave(self) -> None:
+            said.append("left")
+
+    def read() -> LoadedSpec:
+        spec = next(specs)
+        if isinstance(spec, SpecError):
+            raise spec
+        return spec
+
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
+    monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
+    source = _Source((), lambda: False, read)
+    new = _run(good, lambda event, **_: said.append(event), Event(), Asked(By.WATCH), 10.0, source)
+    assert new is not None
+    assert new[0] is good
+    assert said == ["watching", "spec-refused", "spec-refused", "left"]
+    assert len(watches) == 1
 
 
 def test_a_spec_that_is_written_again_is_noticed(tmp_path: Path) -> None:
