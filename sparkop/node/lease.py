@@ -29,8 +29,8 @@ LOCK = ".lock"
 
 PAGE = 4096
 """Bytes that one write changes as a whole."""
-FORGOTTEN = 3600.0
-"""Seconds after which a watch that gives no sign of life is not told of any more."""
+FORGOTTEN = 600.0
+"""Seconds after which the next write drops the sign of a watch that was killed."""
 
 Lease = Optional[Dict[str, Any]]
 """None: there was never one."""
@@ -107,6 +107,7 @@ def perform(folder: str, step: str, fence: dict[str, Any], arguments: dict[str, 
         before = None
     after = STEPS[step](before, fence, arguments)
     if after is not None and after != before:
+        after = without_old_signs(after, time.time())
         write(folder, after)
     return after or {}
 
@@ -177,10 +178,17 @@ def watching(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> 
     signs = lease.get("watches")
     if not isinstance(signs, dict):
         signs = {}
-    kept = {name: sign for name, sign in signs.items() if name != holder and fresh(sign, now)}
+    kept = {name: sign for name, sign in signs.items() if name != holder}
     if not arguments.get("over"):
         kept[holder] = {"info": arguments.get("info") or {}, "at": now}
     return {**{key: value for key, value in lease.items() if key != "watches"}, "watches": kept}
+
+
+def without_old_signs(lease: dict[str, Any], now: float) -> dict[str, Any]:
+    signs = lease.get("watches")
+    if not isinstance(signs, dict):
+        return lease
+    return {**lease, "watches": {name: sign for name, sign in signs.items() if fresh(sign, now)}}
 
 
 def fresh(sign: Any, now: float) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,18 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(path, flags, *more, **named)
 
     monkeypatch.setattr(os, "open", opened)
+
+
+def test_a_write_drops_the_signs_of_watches_that_were_killed(tmp_path: Path) -> None:
+    """They stayed in the file until another watch came."""
+    now = time.time()
+    signs = {"alive": {"at": now - 20}, "killed": {"at": now - lease.FORGOTTEN - 1}, "broken": None}
+    lease.write(str(tmp_path), {**HELD, "watches": signs})
+    fence = {"cluster": "c", "holder": "a", "token": 3}
+    lease.perform(str(tmp_path), "lease.renew", fence, {})
+    after = lease.read(str(tmp_path))
+    assert after is not None
+    assert list(after["watches"]) == ["alive"]
 
 
 HELD: dict[str, Any] = {
