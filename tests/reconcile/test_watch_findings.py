@@ -15,6 +15,7 @@ from sparkop.reconcile.lease_seen import signs_in
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.speeds import FILE, configuration
 from sparkop.reconcile.status import Status, status_of
+from sparkop.reconcile.watch.loop import once
 from sparkop.reconcile.watch.pace import WINDOW, Pace, judged, measure
 from sparkop.resources.liveness import Counters
 from tests.reconcile.simulation import SIMULATED, Cluster
@@ -261,6 +262,37 @@ def test_an_api_that_is_silent_has_its_five_minutes_however_old_the_group_is() -
     cluster.node("spark-1").services.pop(8000)
     watching.minutes(8)
     assert cluster.started == GROUP
+
+
+def test_once_waits_for_the_five_minutes_of_a_head_whose_processes_are_frozen() -> None:
+    """Neither tokens nor counters: it left after half a minute, and cron's next run began to count anew."""
+    cluster = serving()
+
+    def frozen(*_: Any) -> Any:
+        raise TimeoutError("no answer")
+
+    cluster.rank(0)[0].services[8000] = frozen
+    began = cluster.clock.now
+    once(Watching(cluster, steps_aside=False).watch)
+    assert cluster.started == GROUP
+    assert "silent" in entries(cluster, "start")[-1]["why"]
+    assert cluster.clock.now - began >= 300
+    assert cluster.plan().converged
+
+
+def test_once_leaves_a_head_alone_that_thaws_within_its_five_minutes() -> None:
+    cluster = serving()
+    node, _ = cluster.rank(0)
+    serve, until = node.services[8000], cluster.clock.now + 200
+
+    def frozen(*request: Any) -> Any:
+        if cluster.clock.now < until:
+            raise TimeoutError("no answer")
+        return serve(*request)
+
+    node.services[8000] = frozen
+    once(Watching(cluster, steps_aside=False).watch)
+    assert cluster.started == []
 
 
 def status(cluster: Cluster) -> Status:
