@@ -93,24 +93,43 @@ def _applied(cluster: str, document: Document) -> bool | None:
     return OWNER in document.state and owner_of(document) in (None, cluster)
 
 
-def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
+class _Count:
     """Starts by ``watch`` since the last one by a human, and since a group has served for long."""
-    found: list[Restart] = []
+
+    def __init__(self) -> None:
+        self.restarts: list[Restart] = []
+        self._booted = False
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """One more entry."""
+        if entry.get("event") == BOOTED:
+            self._booted = True
+        elif entry.get("event") == "start" and entry.get("by") == WATCH:
+            if self.restarts and self.restarts[-1].epoch == entry.get("resumes"):
+                self._booted |= self.restarts.pop().booted
+            self.restarts.append(_restart(entry, booted=self._booted))
+            self._booted = False
+        elif entry.get("event") in ("start", SERVED, CLEARED):
+            self.restarts.clear()
+            self._booted = False
+
+
+def _restart(entry: Mapping[str, Any], *, booted: bool) -> Restart:
+    return Restart(
+        epoch=_number(entry.get("epoch")),
+        at=_moment(entry),
+        why=str(entry.get("why") or ""),
+        generation=_number(entry.get("generation")),
+        node=str(entry.get("node") or ""),
+        booted=booted,
+    )
+
+
+def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
+    count = _Count()
     for entry in entries:
-        _count(entry, found)
-    return tuple(found)
-
-
-def _count(entry: Mapping[str, Any], restarts: list[Restart]) -> None:
-    """Take one more entry into the restarts that count."""
-    if entry.get("event") == "start" and entry.get("by") == WATCH:
-        numbers = _number(entry.get("epoch")), _number(entry.get("generation"))
-        if restarts and restarts[-1].epoch == entry.get("resumes"):
-            restarts.pop()
-        why, node = str(entry.get("why") or ""), str(entry.get("node") or "")
-        restarts.append(Restart(numbers[0], _moment(entry), why, numbers[1], node))
-    elif entry.get("event") in ("start", SERVED, CLEARED):
-        restarts.clear()
+        count.take(entry)
+    return tuple(count.restarts)
 
 
 def _unfinished(entries: list[dict[str, Any]]) -> int:
@@ -125,14 +144,14 @@ def _unfinished(entries: list[dict[str, Any]]) -> int:
 
 def _gave_up(entries: list[dict[str, Any]]) -> GaveUp | None:
     found: GaveUp | None = None
-    failure, tried = "", list[Restart]()
+    failure, count = "", _Count()
     for entry in entries:
-        _count(entry, tried)
+        count.take(entry)
         event, group = entry.get("event"), str(entry.get("what") or "").startswith(GROUP)
         if event == FAILED:
             failure = failure_in(entry)
         elif event == FAULT and group:
-            found = GaveUp(_moment(entry), _why(entry), tuple(tried), failure)
+            found = GaveUp(_moment(entry), _why(entry), tuple(count.restarts), failure)
         elif of_human(entry) or (event == MENDED and group):
             found, failure = None, ""
     return found

@@ -34,6 +34,9 @@ class Asked:
     """When the nodes were read, seconds since 1970."""
 
 
+BOOTS = 3
+"""Restarts after a boot that cost nothing of the budget: a power cut is no fault of the numbers. Those after
+them do: memory that runs out can freeze a node until it boots, again and again."""
 FRESH = 60.0
 """Seconds after which a reading is too old to act on (principle 6)."""
 
@@ -83,11 +86,13 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
 
 
 def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
-    """Restarts of the numbers that the plan would launch: a changed spec begins anew, and what was broken off
-    is none."""
+    """Restarts of the numbers that the plan would launch, without the first few after a boot: a changed spec
+    begins anew, and what was broken off is none."""
     generation = next((o.parameters.get("generation") for o in plan.operations if starts_group(o)), None)
     resumes = next((o.parameters.get("resumes") for o in plan.operations if o.action is Action.RECORD), None)
-    return tuple(each for each in history.restarts if each.generation == generation and each.epoch != resumes)
+    own = [each for each in history.restarts if each.generation == generation and each.epoch != resumes]
+    spared = [each for each in own if each.booted][:BOOTS]
+    return tuple(each for each in own if each not in spared)
 
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:

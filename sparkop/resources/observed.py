@@ -96,6 +96,8 @@ class Restart:
     generation: int = 0
     node: str = ""
     """Where the cause was."""
+    booted: bool = False
+    """A node had booted since the start before."""
 
 
 @dataclass(frozen=True)

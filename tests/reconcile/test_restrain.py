@@ -69,6 +69,14 @@ def test_pauses_grow_and_end(ago: tuple[float, ...], allowed: bool) -> None:
         assert "rank/1 exited (137)" in plan.blockers[0].cause.observed
 
 
+@pytest.mark.parametrize(("boots", "allowed"), [(1, True), (3, True), (4, False)])
+def test_the_first_few_restarts_after_a_boot_cost_nothing(boots: int, allowed: bool) -> None:
+    """A power cut is no fault of the numbers, but nodes that boot again and again have an end, too."""
+    history = after(*range(60, 60 - boots, -1))
+    booted = replace(history, restarts=tuple(replace(each, booted=True) for each in history.restarts))
+    assert ("rank/0" in kinds(restrain(GROUP, booted, WATCH, NOW))) is allowed
+
+
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
     assert "rank/0" in kinds(restrain(GROUP, after(-86400), WATCH, NOW))
 

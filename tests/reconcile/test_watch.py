@@ -304,6 +304,34 @@ def test_nodes_that_come_back_are_brought_in_again(names: list[str]) -> None:
     assert cluster.plan().converged
 
 
+def test_power_cuts_are_not_held_against_the_group() -> None:
+    """Each was charged like a crash: three in a stormy night, and the next one found watch had given up."""
+    cluster, watching = watched()
+    for _ in range(3):
+        cluster.node("spark-2").reboot()
+        watching.minutes(2)
+        assert cluster.plan().converged, "at once"
+    _kill(cluster)
+    watching.ticks(5)
+    assert cluster.plan().converged, "the first one that counts has no pause"
+    assert [each.booted for each in cluster.observe(canary=False).history.restarts] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_node_that_boots_again_and_again_has_an_end() -> None:
+    """Memory runs out, the node freezes and boots: principle 4 knows no endless loops."""
+    cluster, watching = watched()
+    for _ in range(14):
+        cluster.node("spark-2").reboot()
+        watching.minutes(5)
+    assert len([each for each in entries(cluster, "start") if each["by"] == "watch"]) == 3 + 4
+    assert cluster.observe(canary=False).history.gave_up is not None
+
+
 def test_a_dead_guard_comes_before_the_group() -> None:
     cluster, watching = watched()
     node = cluster.node("spark-2")
