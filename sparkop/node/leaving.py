@@ -3,9 +3,8 @@
 In a hub cache (the layout of huggingface_hub) that is the pinned revision: refs that name it, its blobs that
 no other snapshot refers to, what the hub's library has noted of it, and its snapshot; the repository's
 folder when nothing else is left in it. In a plain folder it is the wanted files, and parts that they are put
-together from; the folder, too, when that leaves it empty. What we have left unfinished goes too. Everything
-else stays, also what another cluster uses (claims.py); and no link is followed: what lies behind one is
-somebody's.
+together from. What we have left unfinished goes too. Everything else stays, also what another cluster uses
+(claims.py); and no link is followed: what lies behind one is somebody's.
 
 A request is ``{"directory": "...", "hub": {"commit": "..."}, "files": [{"path", "blob", "key"}]}``; without
 ``hub`` the folder is a plain one. ``key`` names a file's unfinished ones (node/transfer/files.py). ``keep``:
@@ -53,7 +52,6 @@ class Leaving:
                 raise ValueError("%r is no commit" % self.commit)
         else:
             self.root, self.commit = os.path.realpath(named), ""
-        self.linked = os.path.islink(named)
         self.claims = claims.of_others(state)
         self.claimed = {self.real(path) for path in wanted.get("keep") or ()}.union(*self.claims.values())
         self.blobs = self.below("blobs")
@@ -175,8 +173,7 @@ class Leaving:
         if not self.commit:
             inner = {os.path.dirname(file["path"]) for file in self.files}
             parents = {part for path in inner for part in above(path)}
-            found = [self.below(path) for path in sorted(parents, key=len, reverse=True)]
-            return found if self.linked else [*found, self.root]
+            return [self.below(path) for path in sorted(parents, key=len, reverse=True)]
         trees = [self.absent, self.below("refs"), self.shown]
         inside = [here for tree in trees for here, _, _ in os.walk(tree, topdown=False)]
         return [*inside, self.blobs, *map(self.below, ("snapshots", "trees", ".no_exist")), self.root]
@@ -188,7 +185,7 @@ class Leaving:
             try:
                 os.rmdir(folder)
             except OSError as error:
-                if error.errno not in STAYS and folder != self.root:  # that may lie in a folder of another's
+                if error.errno not in STAYS:
                     raise
 
 

@@ -386,22 +386,6 @@ def test_of_a_plain_folder_the_wanted_files_go(cache: Cache, plain: tuple[Path, 
     assert not leaving.Leaving(wanted, str(cache.state)).look()["there"]
 
 
-@pytest.mark.parametrize("by_link", [False, True])
-def test_an_empty_plain_folder_goes_too(
-    by_link: bool, cache: Cache, plain: tuple[Path, dict[str, Any]]
-) -> None:
-    """After a destroy that left the checkpoint nobody knows any more that sparkop has made it, and it stayed.
-    What somebody's link leads to stays."""
-    folder, wanted = plain
-    (folder / "sub" / "notes.txt").unlink()
-    if by_link:
-        (folder.parent / "link").symlink_to(folder)
-        wanted = {**wanted, "directory": str(folder.parent / "link")}
-    assert cache.act("weights.remove", **wanted) == {"result": {"changed": True}}
-    assert list(folder.parent.rglob("model/*")) == []
-    assert folder.exists() == by_link
-
-
 def test_a_link_out_of_a_plain_folder_is_not_followed(
     cache: Cache, plain: tuple[Path, dict[str, Any]]
 ) -> None:
