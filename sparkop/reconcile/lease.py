@@ -59,10 +59,13 @@ YIELDS = "watch"
 """The command that gives the lease to whoever asks for it."""
 
 
-def tell_watching(spec: ClusterSpec, head: Host, holder: str, *, over: bool = False) -> None:
-    """A watch's sign of life on the head. A head that can't take it is no fault of the watch."""
+def tell_watching(
+    spec: ClusterSpec, head: Host, holder: str, *, over: bool = False, pauses: Iterable[float] = ()
+) -> None:
+    """A watch's sign of life on the head. A head that can't take it is no fault of the watch. ``pauses``:
+    seconds that it waits before restarts, so that status can tell of one."""
     fence = Fence(spec.name, holder, 0, state_directory(spec, spec.head))
-    info = {"who": _who(), "pid": os.getpid()}
+    info = {"who": _who(), "pid": os.getpid(), "pauses": list(pauses)}
     with suppress(SparkopError, OSError):
         head.act("lease.watching", {"info": info, "over": over}, fence, timeout=HEARTBEAT)
 

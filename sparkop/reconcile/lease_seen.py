@@ -88,6 +88,8 @@ class Sign:
 
     who: str
     seconds: float
+    pauses: tuple[float, ...] = ()
+    """Seconds that it waits before restarts; empty where an older sparkop does not tell."""
 
     @property
     def alive(self) -> bool:
@@ -107,10 +109,16 @@ def signs_in(document: Document | None) -> tuple[Sign, ...]:
         at = sign.get("at") if isinstance(sign, dict) else None
         if isinstance(at, int | float):
             info = sign.get("info")
-            who = str((info.get("who") if isinstance(info, dict) else None) or holder)
-            own = Sign(who, max(0.0, document.machine.time_s - at))
+            known = info if isinstance(info, dict) else {}
+            who = str(known.get("who") or holder)
+            own = Sign(who, max(0.0, document.machine.time_s - at), _pauses(known.get("pauses")))
             found[who] = min(own, found.get(who, own), key=lambda each: each.seconds)
     return tuple(sorted(found.values(), key=lambda each: each.seconds))
+
+
+def _pauses(told: Json) -> tuple[float, ...]:
+    known = told if isinstance(told, list) else []
+    return tuple(float(each) for each in known if isinstance(each, int | float))
 
 
 def look_at_lease(spec: ClusterSpec, host: ReadableHost, directory: str) -> Document:

@@ -15,18 +15,20 @@ from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.speeds import Speeds, speeds_in
+from sparkop.reconcile.unserved import AGAIN, Unserved, unserved
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import loading
-from sparkop.resources.group import age, down, elsewhere, examine, found_ranks, state_text
+from sparkop.resources.group import age, down, examine, found_ranks, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.operations import kind_of
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.state import LEASE
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.resources.weights.follow import running_told
 from sparkop.serving.canary import Serving
@@ -105,10 +107,12 @@ class NodeStatus:
 class WatchStatus:
     """Who heals the cluster by itself, and whether it has given up."""
 
-    running: bool = False
+    running: bool | None = False
+    """None: not known, ``unknown`` says why."""
     signs: tuple[Sign, ...] = ()
     """The watches that have given a sign of life, the newest first."""
     gave_up: GaveUp | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,8 @@ class Status:
     nodes: tuple[NodeStatus, ...]
     ranks: tuple[RankStatus, ...]
     endpoint: str
-    """What the API did (``serving.canary.Serving``); one that does not listen yet is loading."""
+    """What the API did (``serving.canary.Serving``); one that does not listen yet is loading. Of one that
+    could not be asked: stopped, tripped, gave up or not serving (``unserved``)."""
     endpoint_detail: str
     url: str
     models: tuple[str, ...]
@@ -134,7 +139,7 @@ class Status:
     speeds: Speeds | None = None
     """What ``sparkop bench`` measured last."""
     endpoint_cause: str = ""
-    """Why answers are no answers, where that is likely; ``endpoint_remedy``: what to do."""
+    """Why answers are no answers, where that is likely."""
     endpoint_remedy: str = ""
     loading: str = ""
     """How long ranks that do not serve yet have run, and how long is normal; empty when none loads."""
@@ -162,6 +167,8 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     state = _state(reading, plan)
     told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
     still = loading(desired, observed, reading.history)
+    watch = _watch(reading)
+    served = _served(reading, plan, state, next((sign for sign in watch.signs if sign.alive), None))
     return Status(
         cluster=spec.name,
         state=state,
@@ -170,35 +177,45 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
             *_controller(spec, plan),
         ),
         ranks=_ranks(reading, absent),
-        endpoint=str(Serving.LOADING if still else observed.endpoint.serving),
-        endpoint_detail=observed.endpoint.detail or _why_not_asked(reading),
+        endpoint=str(Serving.LOADING) if still else served.word,
+        endpoint_detail=served.detail,
         url=access.url,
         models=access.models,
         key_path=access.key_path,
         stopped_by_human=reading.history.intent.stopped,
-        watch=_watch(reading),
+        watch=watch,
         warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
         open=access.open,
         endpoint_cause=explained.cause if explained else "",
-        endpoint_remedy=explained.remedy if explained else "",
+        endpoint_remedy=explained.remedy if explained else served.remedy,
         loading=still,
         transfers=running_told(observed.documents),
     )
 
 
-def _why_not_asked(reading: Reading) -> str:
-    unread = reading.observed.unknown
-    if unread:
-        return f"{', '.join(unread)} could not be read"
-    other = elsewhere(reading.desired, reading.observed)
-    return f"the ranks that run do not serve on port {reading.desired.spec.api.port}" if other else ""
+def _served(reading: Reading, plan: Plan, state: ClusterState, watching: Sign | None) -> Unserved:
+    endpoint = reading.observed.endpoint
+    if endpoint.serving is not Serving.NOT_ASKED:
+        return Unserved(str(endpoint.serving), endpoint.detail)
+    if state == "stopped":
+        by = reading.history.intent.by
+        return Unserved("stopped", f"by {by}, as wished" if by else "as wished", AGAIN)
+    return unserved(reading, plan, watching)
 
 
 def _watch(reading: Reading) -> WatchStatus:
-    signs = signs_in(reading.observed.documents.get(reading.desired.head))
-    return WatchStatus(any(sign.alive for sign in signs), signs, reading.history.gave_up)
+    """The head has the signs of life; in a cluster that was not applied no watch leaves one."""
+    head = reading.desired.head
+    document = reading.observed.documents.get(head)
+    signs, unknown = signs_in(document), ""
+    if document is None or document.state is None or document.error("state", LEASE) is not None:
+        unknown = f"its signs of life are on {head}, which could not be read"
+    elif reading.history.unapplied:
+        unknown = f"{reading.history.unapplied}: a watch leaves no sign of life there"
+    running = any(sign.alive for sign in signs) or (None if unknown else False)
+    return WatchStatus(running, signs, reading.history.gave_up, "" if running else unknown)
 
 
 def _seen_by_watch(reading: Reading) -> tuple[str, ...]:

@@ -107,6 +107,19 @@ def down(desired: Desired, document: Document) -> dict[str, str]:
     return {f"rank/{stamp.rank}": state_text(each) for each, stamp in found if not each.running}
 
 
+def not_running(desired: Desired, observed: Observed) -> tuple[str, ...]:
+    """Ranks that don't run, with their state; empty when all do. Of a node that was not read nobody knows."""
+    read = {name for name, document in observed.documents.items() if document.docker is not None}
+    found = {each.stamp.rank: each for each in found_ranks(desired, observed)}
+    if not found:
+        return ("there are no ranks",)
+    return tuple(
+        f"rank {rank} on {node.name} {state_text(found[rank].container) if rank in found else 'is missing'}"
+        for rank, node in enumerate(desired.spec.nodes)
+        if node.name in read and (rank not in found or not found[rank].container.running)
+    )
+
+
 def holds_ports(container: Container) -> bool:
     """Whether its processes are there, and what they listen on with them; a paused one has them, too."""
     return container.state not in ("created", "exited", "dead")

@@ -12,10 +12,11 @@ from typing import Any
 from sparkop.hosts.base import ReadableHost
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context
+from sparkop.resources.group import not_running
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import ON_NODES, mask
 from sparkop.resources.operations import Cause
-from sparkop.serving.canary import read_metrics
+from sparkop.serving.canary import Serving, read_metrics
 from sparkop.spec.models import ApiSpec
 
 METRICS_LIMIT = 256 << 10
@@ -92,10 +93,21 @@ def evidence(context: Context, cause: Cause) -> dict[str, Any]:
         "version": 1,
         "at": observed.at,
         "cause": {"field": cause.field, "observed": cause.observed, "desired": cause.desired},
-        "endpoint": {"serving": str(observed.endpoint.serving), "detail": observed.endpoint.detail},
+        "endpoint": _endpoint(context, cause),
         "nodes": nodes,
         "events": _story(context),
     }
+
+
+def _endpoint(context: Context, cause: Cause) -> dict[str, str]:
+    """What the API did; of a group that could not be asked, why."""
+    state = context.observed.endpoint
+    if state.serving is not Serving.NOT_ASKED:
+        return {"serving": str(state.serving), "detail": state.detail}
+    down = not_running(context.desired, context.observed)
+    if down:
+        return {"serving": "not serving", "detail": ", ".join(down)}
+    return {"serving": str(state.serving), "detail": cause.told}
 
 
 def _story(context: Context) -> list[Any]:

@@ -13,7 +13,6 @@ from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status
 from sparkop.resources.compare import human_bytes, precise_seconds
 from sparkop.resources.trip import FILE as TRIP
 from sparkop.resources.trip import Story
-from sparkop.serving.canary import Serving
 from sparkop.views.console import out, print_json
 from sparkop.views.documents import document
 from sparkop.views.outcomes import OPEN
@@ -61,7 +60,8 @@ def watch_lines(status: Status) -> list[Text]:
     """Whether a watch runs; if it has given up: why, what was tried, and what to do."""
     watch = status.watch
     alive = [f"{sign.who}, {precise_seconds(sign.seconds)} ago" for sign in watch.signs if sign.alive]
-    lines = [Text(f"watch: runs (sign of life of {'; '.join(alive)})" if alive else "watch: none runs")]
+    told = f"not known whether one runs: {watch.unknown}" if watch.running is None else "none runs"
+    lines = [Text(f"watch: runs (sign of life of {'; '.join(alive)})" if alive else f"watch: {told}")]
     if not alive and watch.signs:
         lines[0].append(
             f"; the last sign of {watch.signs[0].who} is {precise_seconds(watch.signs[0].seconds)} old"
@@ -75,9 +75,7 @@ def watch_lines(status: Status) -> list[Text]:
 
 
 def _headline(status: Status) -> Text:
-    word = "stopped" if status.state == "stopped" else status.endpoint
-    if status.tripped and word == Serving.NOT_ASKED:
-        word = "tripped"  # why nothing serves
+    word = status.endpoint
     line = Text.assemble((status.cluster, "bold"), "  ", (word, _endpoint_style(status)))
     unread = [node.node for node in status.nodes if node.guard is not None and node.guard.trip_damaged]
     if word == "tripped" and unread:
@@ -87,23 +85,18 @@ def _headline(status: Status) -> Text:
     if status.loading:
         line.append(f"\n  {status.loading}", style="yellow")
     if status.endpoint_cause:
-        line.append(
-            f"\n  likely cause: {status.endpoint_cause}\n  do: {status.endpoint_remedy}", style="yellow"
-        )
+        line.append(f"\n  likely cause: {status.endpoint_cause}", style="yellow")
+    if status.endpoint_remedy:
+        line.append(f"\n  do: {status.endpoint_remedy}", style="yellow")
     line.append(f"\n{status.url}  model {', '.join(status.models)}")
     if status.key_path:
         line.append(f"  key {status.key_path}")
     if status.open:
         line.append(f"\n{OPEN}", style="yellow")
-    if status.stopped_by_human:
-        line.append(f"\n{_stop(status)}", style="yellow")
+    if status.stopped_by_human and status.state != "stopped":
+        told = "a human stopped it, but that is not (known to be) so everywhere; `sparkop stop` does it again"
+        line.append(f"\n{told}", style="yellow")
     return line
-
-
-def _stop(status: Status) -> str:
-    if status.state == "stopped":
-        return "a human stopped it, as wished; `sparkop apply` starts it again"
-    return "a human stopped it, but that is not (known to be) so everywhere; `sparkop stop` does it again"
 
 
 def _beside(each: Measured) -> Text:

@@ -92,6 +92,15 @@ def test_one_dead_rank_replaces_the_group_and_keeps_its_logs() -> None:
         assert mode == 0o600
 
 
+def test_the_evidence_of_a_dead_group_says_why_it_served_nothing() -> None:
+    """Not "not asked", which looks as if nobody had looked."""
+    cluster = serving()
+    cluster.node("spark-2").exit("test-r1", 137)
+    cluster.apply()
+    kept = json.loads(cluster.node("spark-1").files[str(STATE / "incidents/epoch-1/group.json")][0])
+    assert kept["endpoint"] == {"serving": "not serving", "detail": "rank 1 on spark-2 exited (137)"}
+
+
 def test_the_evidence_of_a_group_is_kept_before_it_is_touched() -> None:
     """Decision 6: why, the states of all ranks, and the engine's counters when it still tells them."""
     cluster = serving()

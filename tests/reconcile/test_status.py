@@ -74,7 +74,8 @@ def test_what_differs_is_told_where_it_differs() -> None:
     assert states[("spark-2", "memguard")] == "ok"
     rank = found.ranks[1]
     assert (rank.state, rank.oom_killed) == ("exited (137, out of memory)", True)
-    assert found.endpoint == "not asked"
+    told = "rank 1 on spark-2 exited (137, out of memory)"
+    assert (found.endpoint, found.endpoint_detail) == ("not serving", told)
 
 
 def test_the_floors_are_those_of_the_guard_that_runs() -> None:

@@ -150,7 +150,7 @@ class Watch:
             self._signed_at = None  # what was destroyed gets no sign that the watch ends, either
         elif due and not self.dry_run and head in reading.observed.documents:
             self._signed_at = now
-            tell_watching(self.spec, self.hosts[head], self.holder)
+            tell_watching(self.spec, self.hosts[head], self.holder, pauses=self.asked.pauses)
 
     def leave(self) -> None:
         """Nobody watches any more. A head that hangs holds nobody up."""

@@ -1,0 +1,152 @@
+"""A group that serves nothing says why and what to do, in text and in JSON; whether a watch runs is not
+known where nobody could tell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.restrain import Asked, By
+from sparkop.reconcile.status import Status
+from sparkop.views.status import show_status
+from tests.reconcile.simulation import Cluster
+from tests.reconcile.test_destroy import destroyed
+from tests.reconcile.test_status import status
+from tests.reconcile.watching import Watching, serving, silent, watched
+from tests.reconcile.worlds import CHANGES
+
+
+def told(found: Status) -> tuple[str, str, str]:
+    return found.endpoint, found.endpoint_detail, found.endpoint_remedy
+
+
+def signed(watching: Watching, ticks: int = 1) -> None:
+    for tick in watching.ticks(ticks):
+        watching.watch.sign(tick.reading)
+
+
+def dead(cluster: Cluster) -> None:
+    node, rank = cluster.rank(1)
+    node.exit(rank.spec.name, 137)
+
+
+DEAD = "rank 1 on spark-2 exited (137)"
+
+
+def test_a_dead_group_says_which_rank_and_what_to_do() -> None:
+    cluster = serving()
+    dead(cluster)
+    assert told(status(cluster)) == (
+        "not serving",
+        DEAD,
+        "sparkop logs tells why; sparkop apply starts it again",
+    )
+
+
+def test_what_is_in_the_way_of_a_start_is_looked_for_first() -> None:
+    """An apply would be blocked, too."""
+    cluster = serving()
+    dead(cluster)
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    assert told(status(cluster)) == ("not serving", DEAD, "sparkop diff tells what is in the way")
+
+
+def test_a_pause_of_watch_is_told_as_watch_tells_it() -> None:
+    """By the pauses of the watch that runs, not by those that are usual."""
+    cluster, watching = watched(asked=Asked(By.WATCH, pauses=(3600.0,)))
+    dead(cluster)
+    signed(watching)
+    dead(cluster)
+    signed(watching)
+    word, detail, remedy = told(status(cluster))
+    (held,) = watching.watch.tick().plan.held
+    assert word == "not serving"
+    assert detail == f"{DEAD}; {held}"
+    assert held.startswith("restart 2 waits for 60 min")
+    assert "sparkop apply" in remedy
+    cluster.clock.sleep(200)
+    assert told(status(cluster))[1] == DEAD, "nobody knows of a pause when no watch lives"
+
+
+def test_a_group_that_watch_has_given_up_says_so() -> None:
+    cluster, watching = watched(asked=Asked(By.WATCH, pauses=(60.0,)))
+    for _ in range(3):
+        dead(cluster)
+        watching.minutes(2)
+    word, detail, remedy = told(status(cluster))
+    assert (word, detail) == ("gave up", DEAD)
+    assert "when it is mended: sparkop apply" in remedy
+
+
+def test_a_stop_says_who_wanted_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """In JSON as in the text: it was "not asked" there."""
+    cluster = serving()
+    cluster.stop()
+    found = status(cluster)
+    assert found.endpoint == "stopped"
+    assert found.endpoint_detail.endswith(", as wished")
+    assert found.endpoint_remedy == "sparkop apply starts it again"
+    show_status(found, "json")
+    assert json.loads(capsys.readouterr().out)["endpoint"] == "stopped"
+
+
+def test_a_stop_that_is_half_done_says_which_rank_is_gone() -> None:
+    cluster = serving()
+    node, rank = cluster.rank(1)
+    cluster.stop()
+    node.containers[rank.spec.name] = rank
+    assert told(status(cluster)) == ("not serving", "rank 0 on spark-1 is missing", "")
+
+
+def test_a_destroyed_cluster_says_so() -> None:
+    cluster = serving()
+    destroyed(cluster)
+    assert told(status(cluster)) == ("not serving", "destroyed, or never applied", "sparkop apply starts it")
+
+
+def test_a_trip_is_told_in_json_too() -> None:
+    cluster = serving()
+    CHANGES["trip"](cluster.node("spark-2"), {"available": 9, "floor": 1 << 30})
+    dead(cluster)
+    assert status(cluster).endpoint == "tripped"
+
+
+def test_a_docker_that_was_not_read_makes_nothing_dead() -> None:
+    cluster = serving()
+    cluster.node("spark-2").docker_up = False
+    word, detail, remedy = told(status(cluster))
+    assert (word, detail) == ("not asked", "Docker of spark-2 could not be read")
+    assert "sparkop doctor" in remedy
+
+
+def test_a_watch_that_nobody_can_tell_of_is_not_absent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both nodes off, and after destroy, it was said that none runs."""
+    cluster, watching = watched()
+    signed(watching)
+    assert status(cluster).watch.running is True
+    silent(cluster)
+    assert status(cluster).watch.running is True, "its signs are on the head"
+    cluster.node("spark-1").answer = Answer.SILENT
+    found = status(cluster)
+    assert found.watch.running is None
+    show_status(found)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "watch: not known whether one runs: its signs of life are on spark-1, which could not be" in text
+    for name in ("spark-1", "spark-2"):
+        cluster.node(name).answer = Answer.WHOLE
+    cluster.node("spark-1").errors["state"] = "OSError: timed out"
+    assert status(cluster).watch.running is None
+
+
+def test_no_watch_leaves_a_sign_in_a_destroyed_cluster() -> None:
+    cluster, watching = watched()
+    signed(watching)
+    destroyed(cluster)
+    signed(watching)
+    found = status(cluster).watch
+    assert (found.running, found.unknown) == (
+        None,
+        "destroyed, or never applied: a watch leaves no sign of life there",
+    )
