@@ -18,6 +18,7 @@ from standin import flags
 from standin.engine import Engine, Manner
 from standin.faults import Faults
 from standin.group import Group, JoinError, fingerprint
+from standin.pool import pool_of
 from standin.requests import Limits
 from standin.web import DummyHealth, Server
 
@@ -103,7 +104,7 @@ class VllmRank(Rank):
                 forever()  # measured: a follower does not notice that rank 0 has gone
             return 0
         context = options.max_model_len or model_context(Path(self.model))
-        pool = (options.kv_cache_memory_bytes or 64 << 20) // 9000 + context
+        pool = kv_tokens(options, model_config(Path(self.model)), context)
         manner = Manner(
             "vllm", (options.served_model_name or [self.model])[0], context, pool, options.max_num_seqs,
             float(os.environ.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "300")), 0, dies_at_once=True,
@@ -215,6 +216,16 @@ def model_config(model: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise LoadError(f"Can't load the configuration of '{model}': {error}") from error
     return config if isinstance(config, dict) else {}
+
+
+def kv_tokens(options: Namespace, config: dict[str, Any], context: int) -> int:
+    """What the KV cache holds; for a model that does not tell its layers, a figure that fits one context."""
+    size = options.kv_cache_memory_bytes or 64 << 20
+    found = pool_of(
+        config, size, context=context, shards=options.tensor_parallel_size, block=options.block_size,
+        batch=options.max_num_batched_tokens, dtype=options.kv_cache_dtype,
+    )  # fmt: skip
+    return found or size // 9000 + context
 
 
 def model_context(model: Path) -> int:
