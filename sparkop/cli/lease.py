@@ -49,4 +49,8 @@ def break_(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], 
         confirm(f"Fence out whoever writes to cluster {loaded.spec.name} now?")
     with writable_nodes(loaded.spec) as hosts:
         broken = break_lease(loaded.spec, hosts)
-    click.echo(f"taken and given back on {', '.join(broken)}" if broken else "nobody held it", err=True)
+    for holder in dict.fromkeys(broken.values()):
+        where = ", ".join(node for node, who in broken.items() if who == holder)
+        click.echo(f"taken from {holder}, and given back on {where}", err=True)
+    if not broken:
+        click.echo("nobody held it", err=True)

@@ -27,6 +27,8 @@ from . import wire
 NAME = "lease.json"
 LOCK = ".lock"
 
+BREAK = "lease break"
+"""The command of a human who takes the lease from whoever has it."""
 PAGE = 4096
 """Bytes that one write changes as a whole."""
 FORGOTTEN = 600.0
@@ -214,9 +216,20 @@ def is_expected(lease: dict[str, Any], expected: Any) -> bool:
 
 
 def describe(lease: dict[str, Any]) -> str:
-    if lease.get("released"):
+    """Who has it, or had it last; and why, where it was taken from another."""
+    info = lease.get("info")
+    known: dict[str, Any] = info if isinstance(info, dict) else {}
+    who, command, silent = known.get("who") or lease.get("holder"), known.get("command"), known.get("silent")
+    told = "%s%s, token %d" % (who, " (%s)" % command if command else "", lease["epoch"])
+    if command == BREAK:
+        told = "%s ran sparkop %s" % (who, BREAK)
+    elif isinstance(silent, (int, float)):
+        told = "taken over by %s, because nothing was heard of the holder before for %d s" % (told, silent)
+    elif lease.get("released"):
         return "the lease of token %d was given back" % lease["epoch"]
-    return "held by %s, token %d" % (lease.get("holder"), lease["epoch"])
+    else:
+        told = "held by %s" % told
+    return told + ("; the lease was given back" if lease.get("released") else "")
 
 
 def replace_file(path: str, content: bytes, mode: int) -> None:

@@ -22,6 +22,7 @@ from sparkop.engines.paths import state_directory
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, WaitInterruptedError
 from sparkop.hosts.base import Fence, Host, Json
 from sparkop.hosts.document import Document
+from sparkop.node.lease import BREAK
 from sparkop.reconcile.lease_seen import (
     LOST,
     DamagedLeaseError,
@@ -97,6 +98,8 @@ class Held:
         self.refused: dict[str, BlockedError] = {}
         """Nodes that could not take it, where that was allowed: nothing is written there."""
         self.lost = threading.Event()
+        self.lost_to = ""
+        """Who has taken it and why, as a node told it."""
         self.wanted = threading.Event()
         """Somebody asked us to yield."""
         self.wanted_by = ""
@@ -108,8 +111,7 @@ class Held:
         if self.lost.is_set():
             raise LeaseHeldError(
                 LOST,
-                cause=f"this one gave no sign of life for {EXPIRY:.0f} s (a machine that slept, a dead "
-                "network), or somebody ran sparkop lease break",
+                cause=self.lost_to or None,
                 remedy="sparkop lease show tells who it is; sparkop diff what is left to do",
             )
 
@@ -128,7 +130,8 @@ class Held:
             return  # forgotten
         try:
             answer = self.hosts[node].act("lease.renew", {}, fence, timeout=HEARTBEAT)
-        except LeaseHeldError:
+        except LeaseHeldError as error:
+            self.lost_to = self.lost_to or error.cause or ""
             self.lost.set()
             return
         except (SparkopError, OSError):
@@ -211,9 +214,9 @@ def hold(
         for name in fences:
             fence = replace(fences[name], token=token)
             try:
-                taking = partial(
-                    hosts[name].act, "lease.acquire", {"expected": expected[name], "info": info}, fence
-                )
+                over: dict[str, Json] = {"silent": EXPIRY} if expected[name] is not None else {}
+                how: dict[str, Json] = {"expected": expected[name], "info": {**info, **over}}
+                taking = partial(hosts[name].act, "lease.acquire", how, fence)
                 patiently(taking, partial("{} has not taken the lease".format, name), emit, stop)
                 taken[name] = fence
             except WaitInterruptedError:
@@ -340,14 +343,14 @@ def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> Leas
     )
 
 
-def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> list[str]:
-    """Take the lease from whoever has it, and give it back; a human's decision. Returns the nodes.
+def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> dict[str, str]:
+    """Take the lease from whoever has it, and give it back; a human's decision. Returns node -> from whom.
 
     Whoever had it is fenced out: none of its writes is accepted any more. A damaged lease is written anew.
     Raises UnreachableError.
     """
     current = show_lease(spec, hosts)
-    broken = []
+    broken: dict[str, str] = {}
     tokens = [lease.token for lease in current.values() if isinstance(lease, LeaseState)]
     for node in spec.nodes:
         lease = current[node.name]
@@ -358,8 +361,8 @@ def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | N
         fence = Fence(
             spec.name, holder or new_holder(), 1 + max(tokens, default=0), state_directory(spec, node)
         )
-        info = {"who": _who(), "command": "lease break"}
+        info = {"who": _who(), "command": BREAK}
         hosts[node.name].act("lease.acquire", {"expected": None, "info": info, "force": True}, fence)
         hosts[node.name].act("lease.release", {}, fence)
-        broken.append(node.name)
+        broken[node.name] = lease.told if isinstance(lease, LeaseState) else "a damaged lease"
     return broken

@@ -147,6 +147,20 @@ def test_a_paused_writer_that_wakes_up_writes_nothing() -> None:
         assert not any(path.endswith("late") for path in cluster.node(host.name).files)
     first.renew()
     assert first.lost.is_set()
+    with pytest.raises(LeaseHeldError) as caught:
+        first.check()
+    assert "lease break" not in str(caught.value.cause), "no human has broken it"
+    assert "(apply), token 2, because nothing was heard of the holder before for 30 s" in str(
+        caught.value.cause
+    )
+
+
+def test_who_takes_a_lease_that_was_free_took_it_over_from_nobody() -> None:
+    cluster = Cluster.make()
+    silent_holder(cluster, "ada")
+    break_lease(cluster.spec, cluster.hosts())
+    with holding(cluster, "eve"):
+        assert not any("silent" in state.info for state in states(cluster))
 
 
 def test_jumping_wall_clocks_change_nothing() -> None:
@@ -275,11 +289,20 @@ def test_break_fences_the_old_holder_out() -> None:
     """A human's decision; the epoch goes up, so the old one can't come back."""
     cluster = Cluster.make()
     first = silent_holder(cluster, "ada")
-    assert break_lease(cluster.spec, cluster.hosts()) == ["spark-1", "spark-2"]
+    had = states(cluster)[0].told
+    broken = break_lease(cluster.spec, cluster.hosts())
+    assert list(broken) == ["spark-1", "spark-2"]
+    assert set(broken.values()) == {had}, "a human is told from whom"
     assert all(state.released and state.token == 2 for state in states(cluster))
-    with pytest.raises(LeaseHeldError):
+    with pytest.raises(LeaseHeldError, match="does not have the lease any more") as caught:
         write(cluster.hosts()["spark-1"], first, "x")
-    assert break_lease(cluster.spec, cluster.hosts()) == []
+    first.renew()
+    with pytest.raises(LeaseHeldError) as lost:
+        first.check()
+    for told in (caught.value.cause, lost.value.cause):
+        assert "ran sparkop lease break" in str(told)
+        assert "taken over" not in str(told)
+    assert break_lease(cluster.spec, cluster.hosts()) == {}
 
 
 def test_a_node_that_is_silent_for_a_beat_does_not_cost_the_lease() -> None:
@@ -547,6 +570,6 @@ def test_a_damaged_lease_is_not_free_and_breaking_it_mends_it() -> None:
     with pytest.raises(DamagedLeaseError) as caught:
         cluster.apply(emit=ignore)
     assert (caught.value.node, caught.value.remedy) == ("spark-2", "sparkop lease break")
-    assert break_lease(cluster.spec, cluster.hosts()) == ["spark-2"]
+    assert break_lease(cluster.spec, cluster.hosts()) == {"spark-2": "a damaged lease"}
     cluster.apply(emit=ignore)
     assert all(state.released for state in states(cluster))
