@@ -90,6 +90,17 @@ class UnreachableError(SparkopError):
     exit_code = ExitCode.UNREACHABLE
 
 
+def unreadable(cause: str, *, node: str | None, detail: str | None = None) -> UnreachableError:
+    """The error of an answer that was cut off, is another request's, or makes no sense."""
+    return UnreachableError(
+        "The node's answer can't be read.",
+        node=node,
+        cause=cause,
+        remedy="try again; if it stays so, sparkop doctor tells what is wrong with the node",
+        detail=detail,
+    )
+
+
 class HostKeyError(UnreachableError):
     """The node's host key is unknown or has changed."""
 

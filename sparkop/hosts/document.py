@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from sparkop.errors import UnreachableError
+from sparkop.errors import unreadable
 from sparkop.hosts.addresses import ip_interface, ipv6_address
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.typed import NotOfTypeError, decode
@@ -463,11 +463,7 @@ def parse_document(raw: Any, *, node: str | None = None) -> Document:
     try:
         document = decode(Document, raw)
     except NotOfTypeError as error:
-        raise UnreachableError("The node's answer can't be read.", node=node, cause=str(error)) from error
+        raise unreadable(str(error), node=node) from error
     if document.version != VERSION:
-        raise UnreachableError(
-            "The node's answer can't be read.",
-            node=node,
-            cause=f"it is of version {document.version}, not {VERSION}",
-        )
+        raise unreadable(f"it is of version {document.version}, not {VERSION}", node=node)
     return document

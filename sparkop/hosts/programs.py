@@ -16,7 +16,7 @@ from importlib import resources
 from shlex import quote
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, unreadable
 from sparkop.hosts.obstacle import obstacle
 from sparkop.records import dataclass
 
@@ -135,24 +135,17 @@ def parse_answer(output: bytes, nonce: str, *, node: str, said: bytes = b"") -> 
             cause, detail = "it answered another request", _tail(said)
         else:
             cause, detail = "it gave no answer", _tail(said or output)
-        raise UnreachableError("The node's answer can't be read.", node=node, cause=cause, detail=detail)
+        raise unreadable(cause, node=node, detail=detail)
     size = int(found[2])
     payload, trailer = output[found.end() :][:size], output[found.end() + size :]
     if len(payload) < size or not trailer.startswith(b"\nend " + nonce.encode() + b"\n"):
-        raise UnreachableError(
-            "The node's answer can't be read.",
-            node=node,
-            cause=f"it ended after {len(payload)} of {size} bytes",
-            detail=_tail(said),
-        )
+        raise unreadable(f"it ended after {len(payload)} of {size} bytes", node=node, detail=_tail(said))
     try:
         answer = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise UnreachableError(
-            "The node's answer can't be read.", node=node, cause=f"it is no JSON ({error})"
-        ) from error
+        raise unreadable(f"it is no JSON ({error})", node=node) from error
     if not isinstance(answer, dict):
-        raise UnreachableError("The node's answer can't be read.", node=node, cause="it is no JSON object")
+        raise unreadable("it is no JSON object", node=node)
     return answer
 
 
@@ -160,9 +153,7 @@ def probed_document(output: bytes, nonce: str, *, node: str, said: bytes = b"") 
     """A probe's document; its own nonce must be the request's too. Raises UnreachableError."""
     document = parse_answer(output, nonce, node=node, said=said)
     if document.get("nonce") != nonce:
-        raise UnreachableError(
-            "The node's answer can't be read.", node=node, cause="it answered another request"
-        )
+        raise unreadable("it answered another request", node=node)
     return document
 
 
@@ -196,7 +187,7 @@ def _lease_error(message: str, node: str) -> LeaseHeldError:
         return LeaseHeldError(
             "This command does not have the lease any more.",
             node=node,
-            cause=f"{message}: somebody ran sparkop lease break",
+            cause=message,
             remedy="sparkop diff shows what is left to do",
         )
     return LeaseHeldError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from sparkop.errors import UnreachableError
+from sparkop.errors import UnreachableError, unreadable
 from sparkop.hosts.ssh_options import SshOptions, Target, read_options
 from sparkop.records import dataclass
 
@@ -99,5 +99,5 @@ def why_broken(error: BaseException) -> str:
 def broken(error: BaseException, node: str) -> UnreachableError:
     """A failure in the middle of whatever went on, in the user's words."""
     if isinstance(error, ValueError):
-        return UnreachableError("The node's answer can't be read.", node=node, cause=str(error))
+        return unreadable(str(error), node=node)
     return UnreachableError("The connection to the node broke.", node=node, cause=why_broken(error))

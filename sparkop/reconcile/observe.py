@@ -199,7 +199,8 @@ def _probe(
     except SparkopError as error:
         return Unknown(name, error.reason, remedy=error.remedy)
     except (OSError, ValueError) as error:
-        return Unknown(name, broken(error, name).reason)
+        told = broken(error, name)
+        return Unknown(name, told.reason, remedy=told.remedy)
 
 
 def _take_secrets(spec: ClusterSpec, contents: dict[str, bytes]) -> dict[str, str]:

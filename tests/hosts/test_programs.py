@@ -62,8 +62,9 @@ def test_no_part_of_an_answer_is_an_answer(data: st.DataObject) -> None:
     ids=["nothing", "old", "cut", "list", "no json"],
 )
 def test_what_is_no_answer(output: bytes) -> None:
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError) as caught:
         parse_answer(output, NONCE, node="n")
+    assert "sparkop doctor" in str(caught.value.remedy), "the next step"
 
 
 def test_an_answer_is_not_told_as_what_the_node_said() -> None:
