@@ -213,7 +213,7 @@ def _watch(reading: Reading) -> WatchStatus:
     if document is None or document.state is None or document.error("state", LEASE) is not None:
         unknown = f"its signs of life are on {head}, which could not be read"
     elif reading.history.unapplied:
-        unknown = f"{reading.history.unapplied}: a watch leaves no sign of life there"
+        unknown = f"no watch leaves a sign of life here ({reading.history.unapplied})"
     running = any(sign.alive for sign in signs) or (None if unknown else False)
     return WatchStatus(running, signs, reading.history.gave_up, "" if running else unknown)
 
@@ -285,15 +285,15 @@ def _controller(spec: ClusterSpec, plan: Plan) -> tuple[NodeStatus, ...]:
 
 
 def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
-    for unknown in plan.unknown:
-        if unknown.node == node and unknown.resource and kind_of(unknown.resource) == kind:
-            return ResourceStatus(kind, "unknown", unknown.told)
-    causes = [(b.node, b.resource, b.cause) for b in plan.blockers]
-    causes += [(o.node, o.resource, o.cause) for o in plan.operations]
-    for where, resource, cause in causes:
-        if where == node and kind_of(resource) == kind:
-            return ResourceStatus(kind, "differs", cause.told_of(kind))
-    return ResourceStatus(kind, "ok")
+    """With all that a human has to mend: of two rails both are named. What is done by itself is told by the
+    first of its operations."""
+    unread = [u.told for u in plan.unknown if u.node == node and kind_of(u.resource or "") == kind]
+    if unread:
+        return ResourceStatus(kind, "unknown", "; ".join(dict.fromkeys(unread)))
+    blocked = [b.cause for b in plan.blockers if b.node == node and kind_of(b.resource) == kind]
+    planned = [o.cause for o in plan.operations if o.node == node and kind_of(o.resource) == kind]
+    told = dict.fromkeys(cause.told_of(kind) for cause in blocked or planned[:1])
+    return ResourceStatus(kind, "differs" if told else "ok", "; ".join(told))
 
 
 def _or_down(status: ResourceStatus, reading: Reading, document: Document) -> ResourceStatus:

@@ -78,6 +78,19 @@ def test_what_differs_is_told_where_it_differs() -> None:
     assert (found.endpoint, found.endpoint_detail) == ("not serving", told)
 
 
+def test_two_rails_that_are_wrong_are_both_named() -> None:
+    """One was, and diff told of two."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    for interface in node.fabric["interfaces"]:
+        interface["mtu"] = 1500
+    (told,) = [each.detail for each in status(cluster).nodes[1].resources if each.state == "differs"]
+    names = [interface["name"] for interface in node.fabric["interfaces"]]
+    assert len(names) == 2
+    for name in names:
+        assert f"{name}.mtu: 1500 -> 9000, as on the other nodes" in told
+
+
 def test_the_floors_are_those_of_the_guard_that_runs() -> None:
     """It may run with others than the spec has now; a guard that is gone has said nothing."""
     cluster = serving()
