@@ -180,7 +180,8 @@ def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:
         for c in node.containers.values()
         if c.spec.name in names or any(carries(dict(c.spec.labels), label) for label in labels)
     ]
-    images = {reference: node.images.get(reference) for reference in request.get("images") or ()}
+    pulled = _pulled(node, request["state"]) if request.get("pulled") else ()
+    images = {name: node.images.get(name) for name in (*(request.get("images") or ()), *pulled)}
     settings = {
         "root": "/var/lib/docker",
         "driver": "overlay2",
@@ -201,6 +202,14 @@ def _docker(node: SimulatedNode, request: Mapping[str, Any]) -> dict[str, Any]:
         **(_unnamed(node, request["unnamed"]) if request.get("unnamed") else {}),
         **node.docker,
     }
+
+
+def _pulled(node: SimulatedNode, state: str) -> list[str]:
+    try:
+        entries = (node.document_of(node.path("history.json", state)) or {}).get("entries", [])
+    except (ValueError, AttributeError):
+        return []  # damaged
+    return [entry["reference"] for entry in entries if entry.get("event") == "pulled"]
 
 
 def _unnamed(node: SimulatedNode, label: str) -> dict[str, Any]:

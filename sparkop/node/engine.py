@@ -6,6 +6,7 @@ Stdlib-only, Python 3.8 or newer.
 from __future__ import annotations
 
 import json
+import os
 
 from . import wire
 
@@ -29,7 +30,7 @@ def read(request: dict[str, Any], timeout: float, errors: dict[str, str]) -> dic
         "version": engine.version,
         "api_version": engine.api_version,
         "containers": containers(engine, listed, labels, names, errors),
-        "images": images(engine, request.get("images") or (), errors),
+        "images": images(engine, [*(request.get("images") or ()), *pulled(request)], errors),
     }
     if request.get("unnamed"):
         found["unnamed"] = unnamed(engine, request["unnamed"], errors)
@@ -62,6 +63,20 @@ def images(engine: wire.Engine, references: Any, errors: dict[str, str]) -> dict
     names = [(r, wire.standin(r)) for r, present in found.items() if present is None]
     brought = [(reference, "/images/%s/json" % name) for reference, name in names if name]
     return {**found, **{reference: image(answer) for reference, answer in ask(engine, brought, errors)}}
+
+
+def pulled(request: dict[str, Any]) -> list[str]:
+    """Images that the history of the state folder says we have pulled, for whichever spec. A damaged one
+    names none: that it is damaged is told by the section ``state``."""
+    if not request.get("pulled"):
+        return []
+    path = os.path.join(os.path.expanduser(request["state"]), "history.json")
+    try:
+        entries = json.loads(wire.read_text(path))["entries"]
+        ours = [each for each in entries if isinstance(each, dict) and each.get("event") == "pulled"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [str(each["reference"]) for each in ours if each.get("reference")]
 
 
 def name_of(entry: dict[str, Any]) -> str:

@@ -21,6 +21,8 @@ from .request import ArgumentsError, Request
 
 COUNTED = ("start", "ready", "served", "damaged", "cleared")
 """Entries of a history that say which group runs, whether it has served, and how often it was restarted."""
+PULLED = "pulled"
+"""An entry that says that an image is ours to remove; one for each."""
 
 
 def write(request: Request) -> dict[str, Any]:
@@ -223,9 +225,12 @@ def known_as(entry: Any, identifier: str) -> bool:
 
 
 def newest(entries: list[Any], limit: int) -> list[Any]:
-    """So many, in their order. Faults that come and go make room before what restarts are counted by."""
-    counted = [n for n, each in enumerate(entries) if isinstance(each, dict) and each.get("event") in COUNTED]
-    kept = set(counted[max(0, len(counted) - limit // 2) :])
+    """So many, in their order. Faults that come and go make room before what restarts are counted by, and
+    before what is ours."""
+    events = [each.get("event") if isinstance(each, dict) else None for each in entries]
+    counted = [number for number, event in enumerate(events) if event in COUNTED]
+    pulled = [number for number, event in enumerate(events) if event == PULLED]
+    kept = {*counted[max(0, len(counted) - limit // 2) :], *pulled[max(0, len(pulled) - limit // 4) :]}
     for number in reversed(range(len(entries))):
         if len(kept) >= limit:
             break

@@ -17,6 +17,7 @@ Request (all but ``nonce`` may be left out)::
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
      "images": ["reference"],
+     "pulled": false,              # also the images that the history says we have pulled
      "unnamed": "sparkop.built-for=name",   # images with this label that have lost their name
      "labels": ["sparkop.cluster=name"], "containers": ["name"],
      "ports": [8000], "peers": ["192.168.100.11"], "gpu": false,

@@ -56,7 +56,7 @@ class Made(Resource):
         return self._weights.prepare(spec) if self._weights else None
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        wanted: dict[str, Json] = {"unnamed": f"{BUILT_FOR}={spec.name}"}
+        wanted: dict[str, Json] = {"pulled": True, "unnamed": f"{BUILT_FOR}={spec.name}"}
         if isinstance(outside, Checkpoint) and outside.repository is not None:
             wanted["removable"] = removal(spec, node, outside)
         return wanted

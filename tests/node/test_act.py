@@ -89,6 +89,14 @@ class TestFiles:
         assert perform(held, "history.append", entry=None)["result"] == {"changed": True}
         assert perform(held, "history.append", entry=None)["result"] == {"changed": False}
 
+    def test_a_history_that_is_full_keeps_what_is_ours(self, held: Path) -> None:
+        """Faults that came and went had pushed out which images are ours to remove."""
+        perform(held, "history.append", entry={"id": "p", "event": "pulled", "reference": "r@sha256:1"})
+        for number in range(12):
+            perform(held, "history.append", entry={"id": f"f{number}", "event": "fault"}, limit=8)
+        found = json.loads((held / "state" / "history.json").read_text())["entries"]
+        assert [entry["id"] for entry in found] == ["p", *(f"f{number}" for number in range(5, 12))]
+
     def test_a_damaged_file_is_kept_beside_the_new_one_and_the_new_one_is_never_taken_for_it(
         self, held: Path
     ) -> None:

@@ -280,6 +280,27 @@ class TestEngine:
         assert "SECRET" not in json.dumps(found)
 
     @pytest.mark.parametrize(
+        ("history", "wanted"),
+        [
+            (b'{"entries": [{"event": "pulled", "reference": "old"}, {"event": "ready"}, 3]}', ["i", "old"]),
+            (b'{"entries": null}', ["i"]),
+            (b"[", ["i"]),
+            (None, ["i"]),
+        ],
+    )
+    def test_what_was_pulled_is_looked_for_when_asked(
+        self, history: bytes | None, wanted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """destroy removes images of older specs too."""
+        if history is not None:
+            (tmp_path / "history.json").write_bytes(history)
+        with self.speaking(tmp_path, {"/containers/json?all=1": (200, b"[]")}) as speaking:
+            monkeypatch.setattr(engine.wire, "Engine", lambda timeout: speaking)
+            asked = {"images": ["i"], "state": str(tmp_path)}
+            found = [engine.read({**asked, **more}, 5, {})["images"] for more in ({"pulled": True}, {})]
+        assert [list(each) for each in found] == [wanted, ["i"]]
+
+    @pytest.mark.parametrize(
         ("log", "code", "said", "wanted"),
         [
             (b"all is well\n", 0, b"", {"log": None, "exec": None}),

@@ -372,6 +372,18 @@ def test_an_image_that_a_destroy_has_left_goes_after_an_apply_too() -> None:
     assert ours_left(cluster) == []
 
 
+def test_images_of_specs_before_go_too() -> None:
+    """Only those that the present spec names were looked at; 24 GiB of each older one stayed for ever."""
+    cluster = serving()
+    other = f"registry.example/engine@sha256:{'7' * 64}"
+    cluster.world.registry[other] = SimulatedImage("sha256:" + "8" * 64, (other,))
+    cluster.spec = spec_of(image={"reference": other})
+    cluster.apply()
+    assert all(len(node.images) == 2 for node in cluster.world.nodes.values())
+    destroyed(cluster)
+    assert ours_left(cluster) == []
+
+
 def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
     cluster = serving()
     node = cluster.node("spark-2")

@@ -88,6 +88,7 @@ class Watching:
             patch.setattr("sparkop.reconcile.watch.loop.Triggers", lambda *_: nullcontext())
             patch.setattr(watch, "tick", lambda tick=watch.tick: self._look_at(tick))
             watch.run()
+        watch.stop = threading.Event()  # a tick that comes after is not to be interrupted
 
     def _look_at(self, tick: Callable[[], Tick]) -> Tick:
         self.looks.append(self.cluster.clock.now)
