@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 
 from sparkop.cli.options import Seconds, output_option, reach_spec, refuse_unsafe, spec_options
-from sparkop.errors import ExitCode, SparkopError, UsageError
+from sparkop.errors import ExitCode, SparkopError, SpecError, UsageError
 
 if TYPE_CHECKING:
     import threading
@@ -76,13 +76,7 @@ def command(
             return again
 
         files = (choice.path, *choice.overlays)
-        changed = _changed(files)
-        while not stop.is_set():
-            new = _run(loaded, say, stop, asked, period, _Source(files, changed, read))
-            if new is None:
-                break
-            loaded, changed = new
-            say("spec-changed", spec=str(choice.path))
+        _forever(loaded, say, stop, asked, period, _Source(files, _changed(files), read))
     return ExitCode.OK
 
 
@@ -94,6 +88,26 @@ class _Source(NamedTuple):
     read: Callable[[], LoadedSpec]
 
 
+def _forever(
+    loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, period: float, source: _Source
+) -> None:
+    """Watch, by a spec that has changed from its change on; by the one before when it is refused."""
+    before: LoadedSpec | None = None
+    while not stop.is_set():
+        try:
+            new = _run(loaded, say, stop, asked, period, source, instead=before is not None)
+        except SpecError as error:
+            if before is None:
+                raise
+            _tell_refused(say, error)
+            loaded, before = before, None
+            continue
+        if new is None:
+            break
+        before, loaded, source = loaded, new[0], source._replace(changed=new[1])
+        say("spec-changed", spec=str(source.files[0]))
+
+
 def _run(
     loaded: LoadedSpec,
     say: Say,
@@ -101,9 +115,12 @@ def _run(
     asked: Asked,
     period: float,
     source: _Source,
+    *,
+    instead: bool = False,
 ) -> tuple[LoadedSpec, Callable[[], bool]] | None:
     """Watch until there is another spec, with what tells that it has changed in turn; None: told to stop. One
-    that is refused leaves the watch as it is, and is told once."""
+    that is refused leaves the watch as it is, and is told once. ``instead`` of another: raises SpecError when
+    the nodes' facts forbid it."""
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.watch.eye import Rhythm
     from sparkop.reconcile.watch.loop import Watch
@@ -111,7 +128,7 @@ def _run(
     say("watching", cluster=loaded.spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
     with writable_nodes(loaded.spec) as hosts:
-        watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm)
+        watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm, instead=instead)
         try:
             told: tuple[str | None, ...] = ()
             changed = source.changed
@@ -122,11 +139,15 @@ def _run(
                 except SparkopError as error:
                     before, told = told, (error.message, error.detail or error.cause)
                     if told != before:
-                        remedy = "mend it; until then the spec of before is kept"
-                        say("spec-refused", error=told[0], cause=told[1], remedy=remedy)
+                        _tell_refused(say, error)
             return None
         finally:
             watch.leave()
+
+
+def _tell_refused(say: Say, error: SparkopError) -> None:
+    remedy = "mend it; until then the spec of before is kept"
+    say("spec-refused", error=error.message, cause=error.detail or error.cause, remedy=remedy)
 
 
 def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:
@@ -138,7 +159,11 @@ def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry
             hosts = cast("Mapping[str, Host]", stack.enter_context(readable_nodes(loaded.spec)))
         else:
             hosts = stack.enter_context(writable_nodes(loaded.spec))
-        once(Watch(loaded.spec, hosts, say, stop=stop, asked=asked, dry_run=dry_run, steps_aside=False))
+        watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, dry_run=dry_run, steps_aside=False)
+        try:
+            once(watch)
+        finally:
+            watch.leave()  # it has given signs of life while it waited for a start
 
 
 def _pauses(text: str) -> tuple[float, ...]:

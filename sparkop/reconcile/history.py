@@ -28,6 +28,8 @@ DAMAGED = "damaged"
 """What was remembered before this entry was in a file that is damaged."""
 CLEARED = "cleared"
 """A human's ``apply`` found nothing to do: what was counted against the group before counts no more."""
+UNAPPLIED = "destroyed, or never applied"
+"""How the reason begins why a cluster is left alone."""
 WATCH = "watch"
 """Who started a group, in its entry; anything else is a human's command."""
 
@@ -78,7 +80,7 @@ def _unapplied(cluster: str, documents: Mapping[str, Document]) -> str:
     bare = [name for name, applied in told.items() if applied is False]
     if bare:
         where = "" if len(bare) == len(told) else f" on {', '.join(bare)}"
-        return f"destroyed, or never applied{where}"
+        return f"{UNAPPLIED}{where}"
     return "" if True in told.values() else "no node tells whether it was applied"
 
 

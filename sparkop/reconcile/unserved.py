@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparkop.reconcile.history import UNAPPLIED
 from sparkop.reconcile.lease_seen import Sign
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
@@ -26,6 +27,8 @@ class Unserved:
 def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     """Of a group that was not asked. ``watching``: the newest sign of a watch that lives."""
     desired, observed, history = reading.desired, reading.observed, reading.history
+    if history.unapplied.startswith(UNAPPLIED):
+        return Unserved("not serving", history.unapplied, "sparkop apply starts it")
     unread = [n.name for n in desired.spec.nodes if n.name in observed.unknown]
     unread += [f"Docker of {name}" for name, document in observed.documents.items() if not document.docker]
     if unread:
@@ -42,8 +45,6 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
         return Unserved("tripped")  # the guard's own words say the rest
     if history.gave_up is not None:
         return Unserved("gave up", cause, f"sparkop logs tells why; when it is mended: {AGAIN}")
-    if history.unapplied:
-        return Unserved("not serving", history.unapplied, "sparkop apply starts it")
     if history.intent.stopped:
         return Unserved("not serving", cause)  # that a human has stopped it is told beside it
     return Unserved("not serving", *_next(reading, plan, watching, cause))

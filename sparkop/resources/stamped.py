@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Set
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from sparkop.engines.words import hidden, is_hidden, values_of
@@ -111,6 +112,7 @@ PORT_FLAGS = ("--port", "--master-port", "--dist-init-addr")
 """Flags of both engines that name a port of the spec; the last with an address before it."""
 
 
+@lru_cache(maxsize=64)  # every look asks for the same few
 def ports_of(stamped: str) -> frozenset[int] | None:
     """The ports that a container of a normalised text listens on; None when it can't be read."""
     try:

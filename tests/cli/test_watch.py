@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from sparkop.cli import run
-from sparkop.cli.watch import _changed, _pauses, _run, _Source
+from sparkop.cli.watch import _changed, _forever, _once, _pauses, _run, _Source
 from sparkop.errors import ExitCode, SpecError, UsageError
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.spec.load import LoadedSpec
@@ -59,6 +59,59 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
     assert new[0] is good
     assert said == ["watching", "spec-refused", "spec-refused", "left"]
     assert len(watches) == 1
+
+
+def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken at once: a rank that died then stayed dead until the file was mended."""
+    said: list[str] = []
+    good, big = (cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name=n))) for n in ("good", "big"))
+    watched: list[tuple[str, bool]] = []
+    stop = Event()
+
+    class Played:
+        def __init__(self, spec: SimpleNamespace, *_: object, instead: bool, **__: object) -> None:
+            watched.append((spec.name, instead))
+
+        def run(self, _changed: object) -> bool:
+            if watched[-1][1]:
+                raise SpecError("does not fit", cause="64 GiB")
+            if len(watched) > 1:
+                stop.set()
+            return len(watched) == 1
+
+        def leave(self) -> None:
+            pass
+
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
+    monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
+    source = _Source((Path("spec.yaml"),), lambda: False, lambda: big)
+    _forever(good, lambda event, **_: said.append(event), stop, Asked(By.WATCH), 10.0, source)
+    assert watched == [("good", False), ("big", True), ("good", False)]
+    assert said == ["watching", "spec-changed", "watching", "spec-refused", "watching"]
+
+
+def test_once_takes_its_sign_of_life_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """status said for two minutes that a watch runs, and to wait for it."""
+    did: list[str] = []
+
+    class Played:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def leave(self) -> None:
+            did.append("left")
+
+    def once(_watch: Played) -> None:
+        did.append("once")
+        raise UsageError("whatever")
+
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.once", once)
+    monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
+    loaded = cast("LoadedSpec", SimpleNamespace(spec=None))
+    with pytest.raises(UsageError, match="whatever"):
+        _once(loaded, lambda *_, **__: None, Event(), Asked(By.WATCH), dry_run=False)
+    assert did == ["once", "left"]
 
 
 def test_a_spec_that_is_written_again_is_noticed(tmp_path: Path) -> None:

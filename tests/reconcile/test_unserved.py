@@ -107,6 +107,20 @@ def test_a_destroyed_cluster_says_so() -> None:
     assert told(status(cluster)) == ("not serving", "destroyed, or never applied", "sparkop apply starts it")
 
 
+@pytest.mark.parametrize("hidden", ["docker", "node"])
+def test_a_destroyed_cluster_says_so_beside_a_node_that_nobody_can_read(hidden: str) -> None:
+    """The headline was only that it could not be read."""
+    cluster = serving()
+    destroyed(cluster)
+    if hidden == "docker":
+        cluster.node("spark-2").docker_up = False
+    else:
+        silent(cluster)
+    word, detail, _ = told(status(cluster))
+    assert word == "not serving"
+    assert detail.startswith("destroyed, or never applied")
+
+
 def test_a_trip_is_told_in_json_too() -> None:
     cluster = serving()
     CHANGES["trip"](cluster.node("spark-2"), {"available": 9, "floor": 1 << 30})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import BlockedError, LeaseHeldError, UnreachableError, WaitInterruptedError
+from sparkop.errors import BlockedError, LeaseHeldError, SpecError, UnreachableError, WaitInterruptedError
 from sparkop.hosts.base import Fence
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.node import file_act
@@ -26,7 +26,7 @@ from sparkop.reconcile.watch.story import Fault, entries_due, life_due, since
 from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.observed import History
 from sparkop.serving.canary import EndpointState, Serving
-from tests.reconcile.simulation import Cluster
+from tests.reconcile.simulation import Cluster, spec_of
 from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
 
@@ -568,6 +568,51 @@ def test_a_group_that_serves_again_after_watch_gave_up_is_told_in_full() -> None
     assert over.text == (
         "the group: that is over: gave up: 4 restarts did not last (spark-2 rank/1 exited (1), 4 times)"
     )
+
+
+@pytest.mark.parametrize("hidden", ["docker", "node"])
+def test_a_node_that_nobody_can_read_ends_no_giving_up(hidden: str) -> None:
+    """A power cut was told as the end of it, and a second giving up when the node was back."""
+    cluster, watching = given_up()
+    node = cluster.node("spark-2")
+    if hidden == "docker":
+        node.docker_up = False
+    else:
+        silent(cluster)
+    watching.minutes(3)
+    node.docker_up = True
+    answers(cluster)
+    watching.minutes(3)
+    story = happened(cluster.observe(canary=False))
+    assert [each.event for each in story].count("gave-up") == 1
+    assert not [each.text for each in story if each.event == "mended" and "gave up" in each.text]
+
+
+def test_a_spec_that_is_refused_before_it_was_tried_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before is there. What is refused later, when it runs already, is told, and watched on."""
+
+    def refused(*_: object) -> None:
+        raise SpecError("too large for these nodes")
+
+    cluster = serving()
+    cluster.spec = spec_of(engine={"kind": "vllm", "context": 16384})
+    with monkeypatch.context() as patch:
+        patch.setattr("sparkop.reconcile.watch.loop.refuse", refused)
+        with pytest.raises(SpecError, match="too large"):
+            Watching(cluster, instead=True).ticks(1)
+        [tick] = Watching(cluster).ticks(1)
+        assert isinstance(tick.trouble, SpecError), "there is none before"
+    assert cluster.started == []
+    leases = show_lease(cluster.spec, cluster.hosts()).values()
+    assert all(lease.released for lease in leases)  # type: ignore[union-attr]
+    watching = Watching(cluster, instead=True)
+    watching.ticks(3)
+    assert cluster.started == GROUP
+    _kill(cluster)
+    with monkeypatch.context() as patch:
+        patch.setattr("sparkop.reconcile.watch.loop.refuse", refused)
+        ticks = watching.minutes(3)
+    assert any(isinstance(tick.trouble, SpecError) for tick in ticks)
 
 
 def test_a_group_that_was_stopped_is_not_told_to_serve_afterwards() -> None:

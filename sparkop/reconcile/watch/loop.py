@@ -15,7 +15,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, RebootedError, SparkopError, WaitInterruptedError
+from sparkop.errors import (
+    BlockedError,
+    LeaseHeldError,
+    RebootedError,
+    SparkopError,
+    SpecError,
+    WaitInterruptedError,
+)
 from sparkop.hosts.base import Host
 from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
@@ -44,6 +51,7 @@ from sparkop.reconcile.watch.story import (
     open_faults,
     ranks_down,
     since,
+    unread_of,
 )
 from sparkop.reconcile.watch.triggers import Triggers
 from sparkop.records import dataclass
@@ -99,8 +107,12 @@ class Watch:
         clock: Clock | None = None,
         resources: Sequence[Resource] = RESOURCES,
         begin: Begin = Later,
+        instead: bool = False,
     ) -> None:
+        """``instead``: of a spec before, which is still there when this one is refused."""
         self.spec = spec
+        self._untried = instead
+        """Nothing has been done for the spec yet, and it does not fit what runs either."""
         self.hosts = hosts
         self.say = say
         self.stop = stop or threading.Event()
@@ -130,7 +142,8 @@ class Watch:
     # Forever
 
     def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
-        """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True)."""
+        """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True). Raises SpecError for
+        a spec that no engine takes, and for one that is refused before it was tried ``instead``."""
         self._changed = changed
         with suppress(WaitInterruptedError), Triggers(self.spec, self.hosts, self.wake):
             while not self.stop.is_set():
@@ -183,10 +196,11 @@ class Watch:
     # Once
 
     def tick(self) -> Tick:
-        """Look; do what may be done. Raises SpecError for a spec that no engine takes, and
-        WaitInterruptedError when ``stop`` is set while it looks; nothing else that a cluster can cause."""
+        """Look; do what may be done. Raises SpecError as ``run`` does, and WaitInterruptedError when ``stop``
+        is set while it looks; nothing else that a cluster can cause."""
         reading = self.look()
         plan = self.plan_of(reading)
+        self._untried = self._untried and not plan.converged
         faults = self.faults_of(reading, plan, self._before or {})
         due = self.entries(reading, faults)
         wanted = bool(plan.operations or due)
@@ -211,6 +225,8 @@ class Watch:
         except WaitInterruptedError:
             raise
         except SparkopError as error:
+            if self._untried and isinstance(error, SpecError):
+                raise
             self._before, self._boots = before, known
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
             self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
@@ -265,6 +281,7 @@ class Watch:
         if not plan.operations:
             return Tick(reading, plan)
         refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
+        self._untried = False
         part = plan.preparation if plan.preparation.operations else plan
         self.say("acting", operations=len(part.operations), node=cause_node(part), why=why_of(part))
         self.keep_plan(context, part)
@@ -280,7 +297,7 @@ class Watch:
         now = faults_of(plan) | self.eye.findings
         if not (reading.history.intent.stopped or reading.history.unapplied):
             now |= ranks_down(plan, reading.desired, reading.observed, then)
-        return since(now, then, self.clock.time(), reading.observed.unknown)
+        return since(now, then, self.clock.time(), unread_of(reading.observed))
 
     def faults_now(self, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """Of one look that asks the API nothing: it may be loading. What only a watch finds is as before.
@@ -363,7 +380,7 @@ class Watch:
         now = self.clock.monotonic()
         known = entries_in(document)
         self._gone = gone_since(known, faults, self._gone, at)
-        due = entries_due(known, self._before, faults, at, reading.observed.unknown, self._gone)
+        due = entries_due(known, self._before, faults, at, unread_of(reading.observed), self._gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 
@@ -460,7 +477,8 @@ def once(watch: Watch, most: int = 8, patience: float = 600.0) -> Tick:
             )
         remains(tick.plan)
         if tick.plan.held and not tick.reading.history.intent.stopped:
-            raise BlockedError(tick.plan.held[0], remedy="sparkop apply does not wait")
+            does = "starts it" if tick.reading.history.unapplied else "does not wait"
+            raise BlockedError(tick.plan.held[0], remedy=f"sparkop apply {does}")
         return tick
     raise BlockedError(
         f"{most} steps in a row did not converge", remedy="sparkop events and sparkop diff tell what changes"

@@ -5,11 +5,12 @@ At rest nothing is written: an entry is due only for what the history does not k
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sparkop.reconcile.history import BOOTED, FAULT, GAVE_UP, MENDED, SERVED, gave_up, of_human
+from sparkop.reconcile.history import GROUP as ALL_RANKS
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
@@ -123,12 +124,23 @@ def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     return known
 
 
+def unread_of(observed: Observed) -> frozenset[str]:
+    """Nodes of which it is not known whether their rank runs."""
+    silent = (name for name, document in observed.documents.items() if document.docker is None)
+    return frozenset((*observed.unknown, *silent))
+
+
+def _hidden(what: str, node: object, unread: Collection[str]) -> bool:
+    """Whether nobody can tell now that a fault is over. One of the group is as long as any node is silent."""
+    return node in unread or (bool(unread) and what.startswith(ALL_RANKS))
+
+
 def since(
-    now: Mapping[str, Fault], then: Mapping[str, Fault], at: float, unread: Container[str]
+    now: Mapping[str, Fault], then: Mapping[str, Fault], at: float, unread: Collection[str]
 ) -> dict[str, Fault]:
     """The faults of a look, each with the moment of the first look in a row that has seen it. What was wrong
     ``then`` with a node that is ``unread`` now is not over."""
-    lasting = {what: fault for what, fault in then.items() if fault.node in unread and what not in now}
+    lasting = {w: fault for w, fault in then.items() if w not in now and _hidden(w, fault.node, unread)}
     return lasting | {what: _since(fault, then.get(what), at) for what, fault in now.items()}
 
 
@@ -141,7 +153,7 @@ def entries_due(
     then: Mapping[str, Fault] | None,
     now: Mapping[str, Fault],
     at: float,
-    unread: Container[str] = (),
+    unread: Collection[str] = (),
     gone: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Entries for faults that were there at two looks (``then`` and ``now``), for those that were over at the
@@ -161,7 +173,7 @@ def entries_due(
     return due + [
         _over(w, str(known[w].get("text")), moments.get(w, at))
         for w in over
-        if known[w].get("node") not in unread
+        if not _hidden(w, known[w].get("node"), unread)
     ]
 
 
