@@ -6,6 +6,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sparkop.engines.common import has_key
@@ -40,6 +41,10 @@ SETTLE = 1.5
 """Seconds before rails that a running group has lost are looked at again."""
 
 
+STALE = 5.0
+"""Seconds that the API may take for its tokens until the nodes, read before, are read again."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """One observation, with what is desired for it."""
@@ -65,7 +70,8 @@ def observe(
     believed: EndpointState | None = None,
 ) -> Reading:
     """One probe a node, all at once; with ``canary`` also a tiny generation, and whether the ranks have
-    their GPUs, when a rank runs on the head.
+    their GPUs, when a rank runs on the head. Without good tokens, or when they took long, the nodes are read
+    once more: a rank may have died meanwhile, and what is told is what holds now.
 
     Never raises for a node: what does not answer, or answers something that can't be believed, is in
     ``observed.unknown``. Can't write: hosts are taken as ReadableHost. ``deep``: weights are hashed again
@@ -82,6 +88,75 @@ def observe(
         timeout = max(timeout, DEEP_TIMEOUT)
         for request in requests.values():
             request["deep"] = True
+    read = partial(
+        _read,
+        spec,
+        hosts,
+        outside=outside,
+        render=render,
+        timeout=timeout,
+        agreed=agreed,
+        clock=clock,
+        emit=emit,
+        stop=stop,
+    )
+    reading, key = read(requests)
+    if not canary or not worth_asking(reading.desired, reading.observed, reading.history):
+        return reading
+    began = clock.monotonic()
+    head, ranks = hosts[spec.head.name], found_ranks(reading.desired, reading.observed)
+    asked = Later(lambda: lost_gpu.loss_in(ranks, lost_gpu.ask(hosts, ranks)), "gpus")
+    endpoint = patiently(
+        lambda: look_at(reading.desired, head, key, clock, believed),
+        lambda: "the API has given no token",
+        emit,
+        stop,
+    )
+    loss = asked.result()
+    if loss is not None and loss.certain:
+        endpoint = EndpointState(Serving.GPU_LOST, loss.text)
+    told = replace(reading, observed=replace(reading.observed, endpoint=endpoint, loss=loss))
+    if endpoint.serving is Serving.READY and clock.monotonic() - began <= STALE:
+        return told
+    again, _ = read({name: {**request, "deep": False} for name, request in requests.items()})
+    return _of_now(told, again, deep=deep)
+
+
+def _of_now(told: Reading, again: Reading, *, deep: bool) -> Reading:
+    """The nodes as they are now, with the weights that were hashed before, and with what the API said when
+    there is still a group to ask. Ranks that were started meanwhile are yet to give tokens."""
+    before, documents = told.observed, dict(again.observed.documents)
+    for name in documents if deep else ():
+        documents[name] = replace(documents[name], weights=before.documents[name].weights)
+    observed = replace(again.observed, documents=documents)
+    if not worth_asking(again.desired, observed, again.history):
+        return replace(again, observed=observed)
+    if _running(again) == _running(told):
+        return replace(again, observed=replace(observed, endpoint=before.endpoint, loss=before.loss))
+    endpoint = EndpointState(Serving.LOADING, "the ranks were started while it was asked")
+    return replace(again, observed=replace(observed, endpoint=endpoint))
+
+
+def _running(reading: Reading) -> set[tuple[str, str, str | None]]:
+    """The ranks that run, each start of each by itself."""
+    found = found_ranks(reading.desired, reading.observed)
+    return {(f.node, f.container.id, f.container.started_at) for f in found if f.container.running}
+
+
+def _read(
+    spec: ClusterSpec,
+    hosts: Mapping[str, ReadableHost],
+    requests: Mapping[str, Mapping[str, Json]],
+    *,
+    outside: Mapping[str, Any],
+    render: bool,
+    timeout: float,
+    agreed: frozenset[str],
+    clock: Clock,
+    emit: Listener,
+    stop: threading.Event | None,
+) -> tuple[Reading, str | None]:
+    """One probe a node, and the API key, which is kept nowhere."""
     read: dict[str, tuple[Document, dict[str, bytes]] | Unknown] = {}
 
     def probe(name: str) -> None:
@@ -99,12 +174,10 @@ def observe(
     if render and not unknown and len(spec.nodes) > 1 and lost(spec, documents):
         clock.sleep(SETTLE)
         documents = _with_fabric_again(documents, hosts, timeout)
-    engine = engine_of(spec)
-    desired = desire(spec, engine, documents, outside, render=render)
+    desired = desire(spec, engine_of(spec), documents, outside, render=render)
     contents = {name: dict(answer[1]) for name, answer in answers.items() if isinstance(answer, tuple)}
     secrets = _take_secrets(spec, contents.get(spec.head.name, {}))
     key = secrets.get(key_path(spec))
-    history = history_of(spec, documents, agreed)
     observed = Observed(
         documents=documents,
         unknown=unknown,
@@ -112,20 +185,7 @@ def observe(
         key=_key_state(spec, desired, key, secrets.get(ENGINE_FILE)),
         at=clock.time(),
     )
-    if canary and worth_asking(desired, observed, history):
-        head, ranks = hosts[spec.head.name], found_ranks(desired, observed)
-        asked = Later(lambda: lost_gpu.loss_in(ranks, lost_gpu.ask(hosts, ranks)), "gpus")
-        endpoint = patiently(
-            lambda: look_at(desired, head, key, clock, believed),
-            lambda: "the API has given no token",
-            emit,
-            stop,
-        )
-        loss = asked.result()
-        if loss is not None and loss.certain:
-            endpoint = EndpointState(Serving.GPU_LOST, loss.text)
-        observed = replace(observed, endpoint=endpoint, loss=loss)
-    return Reading(desired, observed, history)
+    return Reading(desired, observed, history_of(spec, documents, agreed)), key
 
 
 def _with_fabric_again(

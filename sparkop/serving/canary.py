@@ -156,6 +156,10 @@ def look(
     before = counts(host, question)
     sleep(min(STANDSTILL, question.deadline * AGAIN))
     after = counts(host, question)
+    if before is not None and after is None:  # it may have frozen just now, or be slow once
+        sleep(min(STANDSTILL, question.deadline * AGAIN))
+        after = counts(host, question)
+        before = before if after is not None else None
     detail = f"{first.detail}, nor when asked again"
     if stand_still(before, after):
         told = "its counters do not answer either" if before is None else "its counters stand still"

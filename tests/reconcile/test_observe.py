@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from sparkop.errors import BlockedError, HostKeyError, UnreachableError
+from sparkop.hosts.base import Host
 from sparkop.hosts.simulated import SimulatedHost
-from sparkop.reconcile.observe import SETTLE, observe, probe_request
+from sparkop.hosts.simulated_node import SimulatedNode
+from sparkop.reconcile.observe import SETTLE, STALE, observe, probe_request
+from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.resources.base import Difference
+from sparkop.resources.operations import Action
 from sparkop.serving.canary import Serving
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
@@ -211,3 +215,115 @@ def test_a_port_that_the_running_ranks_have_not_is_asked_nothing() -> None:
     cluster.spec = spec_of(2)
     assert observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED).observed.endpoint.serving
     assert asked == [8000]
+
+
+class Asked(SimulatedHost):
+    """A head where something happens once, at its ``turn``-th request."""
+
+    def __init__(self, node: SimulatedNode, happens: Callable[[], None], turn: int) -> None:
+        super().__init__(node)
+        self.happens = happens
+        self.turn = turn
+
+    def http(self, *request: Any, **more: Any) -> Any:
+        self.turn -= 1
+        try:
+            return super().http(*request, **more)
+        finally:
+            if self.turn == 0:
+                self.happens()
+
+
+def meanwhile(cluster: Cluster, happens: Callable[[], None], turn: int = 1) -> dict[str, Host]:
+    return {**cluster.hosts(), "spark-1": Asked(cluster.node("spark-1"), happens, turn)}
+
+
+def planned(cluster: Cluster, hosts: Mapping[str, Host], **options: Any) -> Plan:
+    reading = observe(cluster.spec, hosts, clock=cluster.clock, resources=SIMULATED, **options)
+    return reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+
+
+@pytest.mark.parametrize(("manner", "turn"), [("wedge", 1), ("wedge", 3), ("wedge", 4), ("serve", 1)])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_while_the_api_is_asked_is_seen_and_restarted(
+    rank: int, manner: str, turn: int
+) -> None:
+    """In the first generation, at the counters before and after; or after tokens that came late. The nodes
+    had been read minutes before: diff and apply said converged of a dead group."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.manner = manner
+    node, container = cluster.rank(rank)
+
+    def dies() -> None:
+        cluster.clock.sleep(STALE + 1)
+        node.exit(container.spec.name, 137)
+
+    plan = planned(cluster, meanwhile(cluster, dies, turn))
+    assert not plan.converged
+    assert f"rank/{rank}" in "\n".join(plan_lines(plan))
+    assert "exited (137)" in "\n".join(plan_lines(plan))
+
+    cluster.manner = "serve"
+    cluster.apply()
+    cluster.manner = manner
+    node, container = cluster.rank(rank)
+    cluster.started.clear()
+
+    def dies_and_mends() -> None:
+        dies()
+        cluster.manner = "serve"
+
+    cluster.apply(meanwhile(cluster, dies_and_mends, turn))
+    assert sorted(cluster.started) == ["0@spark-1", "1@spark-2"]
+    assert cluster.plan().converged
+
+
+def test_a_node_that_falls_silent_while_the_api_is_asked_is_unknown() -> None:
+    """What was read of it before proves nothing any more."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.manner = "wedge"
+    hosts = meanwhile(cluster, lambda: hosts.update({"spark-2": gone}))
+    gone = Odd(SimulatedHost(cluster.node("spark-2")), TimeoutError("timed out"))
+    plan = planned(cluster, hosts)
+    assert [unknown.node for unknown in plan.unknown] == ["spark-2"]
+    assert not any(operation.resource.startswith("rank/") for operation in plan.operations)
+
+
+def test_ranks_that_were_started_while_others_were_asked_are_waited_for() -> None:
+    """What the old ones did not answer is no reason to restart the new ones."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.manner = "wedge"
+
+    def another() -> None:
+        node, container = cluster.rank(0)
+        node.exit(container.spec.name, 137)
+        cluster.manner = "serve"
+        cluster.apply()
+        cluster.manner = "wedge"
+
+    plan = planned(cluster, meanwhile(cluster, another))
+    assert [(o.action, o.resource) for o in plan.operations] == [(Action.WAIT, "endpoint")]
+
+
+def test_weights_that_were_hashed_are_not_believed_by_the_ledger_at_the_second_reading() -> None:
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.manner = "wedge"
+    asked: list[bool] = []
+
+    class Deep(SimulatedHost):
+        def probe(self, request: Mapping[str, Any], *, timeout: float = 30.0) -> dict[str, Any]:
+            asked.append(bool(request.get("deep")))
+            document = deepcopy(super().probe(request, timeout=timeout))
+            if not request.get("deep"):
+                document["weights"] = None
+            return document
+
+    hosts = {**cluster.hosts(), "spark-2": Deep(cluster.node("spark-2"))}
+    reading = observe(cluster.spec, hosts, deep=True, clock=cluster.clock, resources=SIMULATED)
+    assert asked.count(True) == 1
+    assert reading.observed.endpoint.serving is Serving.WEDGED
+    assert reading.observed.documents["spark-2"].weights is not None

@@ -28,7 +28,7 @@ class Head:
     generations: list[Callable[[], Body]]
     metrics: list[str] = field(default_factory=lambda: ["out_total 7"])
     deaf: bool = False
-    """Does not answer for its metrics either."""
+    """Does not answer for its metrics either; nor for one that is empty."""
     asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     name: str = "spark-1"
@@ -49,7 +49,10 @@ class Head:
         if path == "/metrics" and self.deaf:
             raise TimeoutError
         if path == "/metrics":
-            return Body(200, (self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]).encode())
+            told = self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]
+            if not told:
+                raise TimeoutError
+            return Body(200, told.encode())
         made = self.generations.pop(0) if len(self.generations) > 1 else self.generations[0]
         return made()
 
@@ -154,6 +157,17 @@ def test_an_api_that_answers_nothing_at_all_is_wedged() -> None:
     slept: list[float] = []
     assert look(head, QUESTION, sleep=slept.append, believed=state) == state  # type: ignore[arg-type]
     assert slept == [], "apply judged it all anew"
+
+
+def test_an_api_that_stops_to_answer_while_it_is_judged_is_wedged() -> None:
+    """Its counters were read before, never after: it was told as busy, and apply said converged. Once is
+    no evidence."""
+    state = looked(hang, metrics=["out_total 7", ""])
+    assert state.serving is Serving.WEDGED
+    assert "do not answer either" in state.detail
+    assert looked(hang, metrics=["out_total 7", "", "out_total 8"]).serving is Serving.BUSY
+    assert looked(hang, metrics=["out_total 7", "", "out_total 7"]).serving is Serving.WEDGED
+    assert looked(hang, metrics=["", "out_total 7"]).serving is Serving.BUSY
 
 
 def test_a_slow_stream_that_gives_tokens_is_ready() -> None:
