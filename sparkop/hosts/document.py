@@ -376,6 +376,16 @@ class Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What lies in the state folder and is not sparkop's."""
+
+    foreign: tuple[str, ...] = ()
+    """Names in a folder that is not a cluster's yet."""
+    apart: str | None = None
+    """The real path of the checkpoint's folder, where that lies within."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Removable:
     """What of the checkpoint goes when it is removed."""
 
@@ -430,6 +440,7 @@ class Document:
     files: Mapping[str, File | None] | None = None
     state: Mapping[str, Any] | None = None
     """The JSON files of the state folder by name (``lease.json``); empty when the folder is absent."""
+    ground: Ground | None = None
     follower: Follower | None = None
     docker: Docker | None = None
     units: tuple[Unit, ...] | None = None

@@ -86,6 +86,7 @@ def probe_program() -> Program:
         "units",
         "claims",
         "leaving",
+        "ground",
         "weights",
     )
     return program("wire", *parts, "probe")
@@ -94,7 +95,7 @@ def probe_program() -> Program:
 def act_program() -> Program:
     """Performs one effect under the fence (node/act.py)."""
     return program(
-        *("wire", "lease", "units", "unit_act", "follow", "claims", "leaving"),
+        *("wire", "lease", "units", "unit_act", "follow", "claims", "leaving", "ground"),
         *("request", "file_act", "container_act", "act"),
     )
 

@@ -201,6 +201,10 @@ class SimulatedHost:
         if posixpath.commonpath([path, top]) != top:
             message = f"{path} is not below the state folder"
             raise_act_error({"error": {"kind": "arguments", "message": message}}, node=self.name)
+        apart = arguments.get("apart")
+        if apart and posixpath.commonpath([self.node.path(apart), path]) == path:
+            message = f"{apart} lies within {path}: nothing is removed there"
+            raise_act_error({"error": {"kind": "arguments", "message": message}}, node=self.name)
         below = [p for p in (*self.node.files, *self.node.folders) if p == path or p.startswith(path + "/")]
         kept = {posixpath.join(path, name) for name in arguments.get("keep") or ()}
         for known in (each for each in below if each not in kept):

@@ -10,6 +10,7 @@ from typing import Any
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
+from sparkop.node.ground import OURS, OWNER
 from sparkop.node.probe import FILES, TRIP_DRAFT
 from sparkop.node.weights import HASHES
 
@@ -41,6 +42,8 @@ def document(node: SimulatedNode, request: Mapping[str, Any], nonce: str) -> dic
         ]
     if state:
         sections["state"] = _state(node, node.path(state))
+        if request.get("ground"):
+            sections["ground"] = _ground(node, node.path(state), request["ground"])
         if request.get("follower"):
             sections["follower"] = _follower(node, node.path(state))
     if request.get("weights"):
@@ -155,6 +158,16 @@ def _state(node: SimulatedNode, folder: str) -> dict[str, Any]:
         if posixpath.dirname(path) == folder and path.endswith((".json", TRIP_DRAFT))
     }
     return {name: content for name, content in found.items() if content is not None or name != TRIP_DRAFT}
+
+
+def _ground(node: SimulatedNode, folder: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    inside = [path for path in (*node.files, *node.folders) if path.startswith(f"{folder}/")]
+    own = [node.path(path, folder) for path in wanted["ours"]]
+    names = {posixpath.relpath(path, folder).split("/")[0] for path in inside}
+    names -= {posixpath.relpath(path, folder).split("/")[0] for path in own}
+    foreign = [] if OWNER in names else sorted(name for name in names if not OURS.fullmatch(name))
+    apart = node.path(wanted["apart"])
+    return {"foreign": foreign, "apart": apart if f"{apart}/".startswith(f"{folder}/") else None}
 
 
 def _json(node: SimulatedNode, path: str) -> Any:

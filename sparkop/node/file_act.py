@@ -6,6 +6,7 @@ run under the lease's lock, except ``remove_weights``, which takes it for each f
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -16,7 +17,7 @@ from binascii import a2b_base64
 from typing import Any
 from urllib.parse import quote
 
-from . import lease, leaving, wire
+from . import ground, lease, leaving, wire
 from .request import ArgumentsError, Request
 
 COUNTED = ("start", "ready", "served", "damaged", "cleared")
@@ -57,23 +58,44 @@ def ensure_directory(request: Request) -> dict[str, Any]:
 
 
 def remove_directory(request: Request) -> dict[str, Any]:
-    """Remove a folder below the state folder, or that one, but for the files in it that are to be kept."""
-    path = request.path()
-    if os.path.realpath(path) != path or os.path.commonpath([path, request.folder]) != request.folder:
+    """Remove a folder below the state folder, or that one, but for the files in it that are to be kept; never
+    the folder ``apart``. The state folder may be a link, which goes too, or lie behind one; below it, none is
+    followed."""
+    path, top = request.path(), os.path.realpath(request.folder)
+    real = os.path.realpath(path)
+    below = leaving.is_within(path, request.folder)
+    named = os.path.normpath(os.path.join(top, os.path.relpath(path, request.folder))) if below else path
+    if real != named or not leaving.is_within(real, top):
         raise ArgumentsError("%s is not below the state folder" % path)
-    if not os.path.isdir(path):
+    apart = request.arguments.get("apart")
+    within = ground.inside(str(apart), real) if apart else None
+    if within:
+        raise ArgumentsError("%s lies within %s: nothing is removed there" % (within, path))
+    if not os.path.isdir(real):
         return {"changed": False}
-    if path == request.folder:
-        leaving.remove_made(path)
-    kept = set(request.arguments.get("keep") or ()).intersection(os.listdir(path))
-    for name in set(os.listdir(path)) - kept if kept else ():
-        each = os.path.join(path, name)
+    if real == top:
+        leaving.remove_made(real)
+    kept = set(request.arguments.get("keep") or ()).intersection(os.listdir(real))
+    for name in set(os.listdir(real)) - kept:
+        each = os.path.join(real, name)
         (shutil.rmtree if os.path.isdir(each) and not os.path.islink(each) else os.unlink)(each)
     if not kept:
-        shutil.rmtree(path)
-    if path == request.folder:
-        leaving.remove_home(path)
+        _remove_empty(request.folder if real == top else path)
+    if real == top:
+        leaving.remove_home(request.folder)
     return {"changed": True}
+
+
+def _remove_empty(path: str) -> None:
+    """A folder, and the link to it. One that is a disk's, or lies in a folder of root's, stays, empty."""
+    real = os.path.realpath(path)
+    if os.path.islink(path):
+        os.unlink(path)
+    try:
+        os.rmdir(real)
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EACCES, errno.EPERM):
+            raise
 
 
 def prune_directory(request: Request) -> dict[str, Any]:

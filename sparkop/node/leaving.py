@@ -213,7 +213,7 @@ def remove_home(state: str) -> None:
     """``~/.sparkop``, which lay around a state folder that is gone: only when it is empty, so not while it
     holds another cluster's."""
     home = os.path.expanduser(claims.HOME)
-    if os.path.dirname(state) == os.path.realpath(home):
+    if os.path.realpath(os.path.dirname(state)) == os.path.realpath(home):
         with suppress(OSError):
             os.rmdir(home)
 

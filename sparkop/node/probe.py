@@ -14,6 +14,7 @@ Request (all but ``nonce`` may be left out)::
      "weights": {"directory": "~/models/x", "files": [{"path": "a", "size": 1, "sha256": "..."}]},
                                    # of a file put together from parts also "made_of": ["a.part00"]
      "removable": {"directory": "~/models/x", "files": [...]},    # what goes of a checkpoint: node/leaving.py
+     "ground": {"apart": "~/models/x", "ours": ["path"]},     # what is in the state folder: node/ground.py
      "deep": false,                # hash the weights instead of believing the ledger: minutes
      "headers": "~/models/x",      # tensors of a checkpoint by name and type: node/headers.py
      "images": ["reference"],
@@ -65,7 +66,7 @@ TRIP, TRIP_DRAFT = "trip.json", "trip.draft"
 nothing but zeros."""
 OPTIONAL = {
     *("contents", "weights", "headers", "state", "gpu", "lost_gpus", "health", "libraries", "pings", "units"),
-    *("changed", "follower", "removable"),
+    *("changed", "follower", "removable", "ground"),
 }
 """Sections that are read only when something is asked of them."""
 
@@ -89,6 +90,7 @@ class Probe:
             "files": lambda: self.each("files", lambda path: facts.file(self.path(path))),
             "contents": lambda: self.each("contents", lambda path: facts.contents(self.path(path))),
             "state": self.state,
+            "ground": self.ground,
             "follower": self.follower,
             "weights": self.weights,
             "removable": self.removable,
@@ -158,6 +160,11 @@ class Probe:
         from . import leaving
 
         return leaving.Leaving(self.request["removable"], self.request["state"]).look()
+
+    def ground(self) -> Json:
+        from . import ground
+
+        return ground.look(self.request["ground"], self.request["state"])
 
     def headers(self) -> Json:
         from . import headers

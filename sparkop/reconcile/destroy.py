@@ -31,7 +31,7 @@ from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHT
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
-from sparkop.resources.state import HISTORY, history_damaged, owner_of
+from sparkop.resources.state import HISTORY, history_damaged, in_it, owner_of
 from sparkop.resources.weights.resource import KIND as WEIGHTS_KIND
 from sparkop.spec.models import ClusterSpec
 from sparkop.threads import AnyOf
@@ -75,8 +75,9 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         own[name].append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, needs=ended, parameters=keep))
     for name, found in own.items():
         if _has_state(reading, name):
-            before, path = tuple(operation.key for operation in found), reading.desired.nodes[name].state
-            parameters = {"path": path, "left": _in_use(reading.observed.documents[name])}
+            before, node = tuple(operation.key for operation in found), reading.desired.nodes[name]
+            left, apart = _in_use(reading.observed.documents[name]), None if weights else node.weights
+            parameters = {"path": node.state, "left": left, "apart": apart}
             found.append(Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters=parameters))
     operations = tuple(operation for found in own.values() for operation in found)
     return Plan(operations, unknown=tuple(reading.observed.unknown.values()))
@@ -110,8 +111,11 @@ def _in_use(document: Document) -> list[dict[str, Any]]:
 
 
 def _has_state(reading: Reading, node: str) -> bool:
-    """There is a state folder, not another cluster's, and with more in it than what a destroy has left."""
+    """There is a state folder, not another cluster's or somebody's, and with more in it than what a destroy
+    has left."""
     document = reading.observed.documents[node]
+    if document.ground and document.ground.foreign:
+        return False
     left = document.state is not None and set(document.state) == {HISTORY}
     if left and entries_in(document) and entries_in(document) == _in_use(document):
         return False
@@ -184,6 +188,18 @@ def _check_checkpoint(reading: Reading) -> None:
             )
 
 
+def _check_apart(reading: Reading) -> None:
+    """Raise BlockedError while nothing is removed yet: the checkpoint would go with the state folder."""
+    for name, document in reading.observed.documents.items():
+        if document.ground and document.ground.apart:
+            raise BlockedError(
+                f"the checkpoint's folder {document.ground.apart} lies within the state folder "
+                f"{reading.desired.nodes[name].state}; nothing was removed",
+                node=name,
+                remedy="move the checkpoint elsewhere, or remove it too: destroy --weights",
+            )
+
+
 def destroy(
     spec: ClusterSpec,
     hosts: Mapping[str, Host],
@@ -218,6 +234,8 @@ def destroy(
     if weights:
         _check_checkpoint(reading)
         _tell_kept(reading, emit)
+    else:
+        _check_apart(reading)
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
     away = unanswered(reading)
     if not nodes:
@@ -292,6 +310,9 @@ def _tell_damage(reading: Reading, emit: Listener) -> None:
         owner = owner_of(document)
         if owner not in (None, reading.desired.spec.name):
             emit(Event(Phase.NOTE, node=name, text=f"the state folder is that of {owner}: it stays"))
+        if document.ground and document.ground.foreign:
+            text = f"{reading.desired.nodes[name].state} has files that are not sparkop's"
+            emit(Event(Phase.NOTE, node=name, text=f"{text} ({in_it(document.ground)}): it stays"))
 
 
 def _remove(

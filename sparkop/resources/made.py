@@ -86,5 +86,6 @@ class Made(Resource):
         if left:
             ledger = json.dumps({"version": 1, "entries": left}).encode() + b"\n"
             write_file(context, operation.node, f"{path}/{HISTORY}", ledger, mode=0o600)
-        wanted = {"path": path, "keep": [HISTORY] if left else []}
+        apart = operation.parameters["apart"]
+        wanted = {"path": path, "keep": [HISTORY] if left else [], "apart": apart}
         context.host(operation.node).act("directory.remove", wanted, context.fence(operation.node))

@@ -9,8 +9,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from sparkop.engines.paths import cache_directory, key_path, weights_directory
 from sparkop.hosts.base import Json
-from sparkop.hosts.document import Document
+from sparkop.hosts.document import Document, Ground
 from sparkop.resources import intent, trip
 from sparkop.resources.acts import mend_history, write_file
 from sparkop.resources.base import Context, Difference, Resource
@@ -42,7 +43,9 @@ class StateFiles(Resource):
     kind = KIND
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        return {"files": [program_file()]}
+        own = [cache_directory(spec, node), *([key_path(spec)] if node == spec.head else [])]
+        ground: Json = {"apart": weights_directory(spec, node), "ours": own}
+        return {"files": [program_file()], "ground": ground}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
         operations: list[Operation] = []
@@ -55,7 +58,7 @@ class StateFiles(Resource):
                 warnings.append(
                     f"{node.name}: {LEASE} is damaged: nothing can be changed: sparkop lease break"
                 )
-            missing = next((s for s in ("state", "files") if getattr(document, s) is None), None)
+            missing = next((s for s in ("state", "files", "ground") if getattr(document, s) is None), None)
             if missing is not None:
                 unknown.append(unread(document, missing, node.name, KIND))
                 continue
@@ -70,6 +73,10 @@ class StateFiles(Resource):
                 blockers.append(_taken(node, str(owner), desired.spec.name))
             elif owner is None and OWNER in (document.state or {}):
                 blockers.append(_unowned(node, desired.spec.name))
+            elif document.ground and document.ground.apart:
+                blockers.append(_holds_weights(node, document.ground.apart))
+            elif document.ground and document.ground.foreign:
+                blockers.append(_not_ours(node, document.ground))
             else:
                 operations += _operations(node, document, desired.spec.name)
         return Difference(tuple(operations), tuple(blockers), tuple(unknown), tuple(warnings))
@@ -144,6 +151,31 @@ def _unowned(node: DesiredNode, cluster: str) -> Blocker:
         Cause(OWNER, "damaged, and nothing else tells whose folder it is", f"belongs to {cluster}"),
         f"if the folder is {cluster}'s, there: mv {path} {path}.damaged, then sparkop apply",
     )
+
+
+def _holds_weights(node: DesiredNode, weights: str) -> Blocker:
+    return Blocker(
+        node.name,
+        KIND,
+        Cause("stateDirectory", f"{weights} lies within it", "the checkpoint lies elsewhere"),
+        f"name a place outside {node.state} for the weights, and move what is there: destroy removes that "
+        "folder whole",
+    )
+
+
+def _not_ours(node: DesiredNode, ground: Ground) -> Blocker:
+    return Blocker(
+        node.name,
+        KIND,
+        Cause("stateDirectory", f"has files that are not sparkop's ({in_it(ground)})", "a folder of its own"),
+        f"name a folder of its own in stateDirectory: destroy removes {node.state} whole",
+    )
+
+
+def in_it(ground: Ground) -> str:
+    """What is not ours, in words: the first three."""
+    more = len(ground.foreign) - 3
+    return ", ".join(ground.foreign[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def _operations(node: DesiredNode, document: Document, cluster: str) -> list[Operation]:

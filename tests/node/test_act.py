@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -120,6 +121,60 @@ class TestFiles:
         wanted = {"path": str(state), "keep": ["history.json", "never-there"]}
         assert perform(held, "directory.remove", **wanted)["result"] == {"changed": True}
         assert [path.name for path in state.iterdir()] == ["history.json"]
+
+    @pytest.mark.parametrize("linked", ["home", "home/state"])
+    @pytest.mark.parametrize("named", ["home/state", "disk"])
+    def test_a_state_folder_behind_a_link_is_removed_and_nothing_that_it_leads_to(
+        self, linked: str, named: str, tmp_path: Path
+    ) -> None:
+        """apply worked there, and destroy ended with "not below the state folder", each time."""
+        disk, mine, state = tmp_path / "disk", tmp_path / "mine", tmp_path / "home" / "state"
+        for folder in (disk, mine):
+            folder.mkdir()
+        (mine / "file").touch()
+        (tmp_path / linked).parent.mkdir(exist_ok=True)
+        (tmp_path / linked).symlink_to(disk)
+        fence = {**FENCE, "directory": str(state)}
+
+        def done(action: str, **arguments: str) -> dict[str, Any]:
+            return act.answer({"action": action, "arguments": arguments, "fence": fence})
+
+        assert "result" in done("lease.acquire")
+        (state / "cache").mkdir()
+        (state / "link").symlink_to(mine)
+        for outside in ("link", str(mine), "..", "../home"):
+            assert done("directory.remove", path=outside)["error"]["kind"] == "arguments"
+        assert done("directory.remove", path="cache") == {"result": {"changed": True}}
+        path = str(state if named != "disk" else state.resolve())
+        assert done("directory.remove", path=path) == {"result": {"changed": True}}
+        assert not os.path.lexists(state)
+        assert disk.exists() == (linked == "home")
+        assert (mine / "file").exists()
+
+    @pytest.mark.parametrize("error", [errno.EBUSY, errno.EACCES])
+    def test_a_state_folder_that_is_a_disks_or_lies_in_one_of_roots_stays_empty(
+        self, error: int, held: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(path: str) -> None:
+            raise OSError(error, os.strerror(error), path)
+
+        monkeypatch.setattr(os, "rmdir", refused)
+        assert perform(held, "directory.remove", path=str(held / "state"))["result"] == {"changed": True}
+        assert list((held / "state").iterdir()) == []
+
+    def test_a_checkpoint_within_the_state_folder_is_never_removed_with_it(
+        self, held: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By its real path, with the node's own home."""
+        monkeypatch.setenv("HOME", str(held))
+        (held / "state" / "w").mkdir()
+        (held / "models").symlink_to(held / "state" / "w")
+        for apart in ("~/state/w", "~/models"):
+            done = perform(held, "directory.remove", path=str(held / "state"), apart=apart)
+            assert done["error"]["kind"] == "arguments"
+            assert "lies within" in done["error"]["message"]
+        assert (held / "state" / "w").is_dir()
+        assert (held / "state" / "lease.json").exists()
 
     @pytest.mark.parametrize("beside", ["nothing", "another cluster's", "a link"])
     def test_the_home_of_state_folders_goes_with_the_last_of_them(

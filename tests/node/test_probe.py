@@ -164,6 +164,39 @@ class TestUnknown:
         answer = document(sections=["state"], state=str(tmp_path))
         assert answer["state"] == {"good.json": 1, "bad.json": None}
 
+    @pytest.mark.parametrize(
+        ("names", "foreign"),
+        [
+            (["other", "user-file.json"], ["other", "user-file.json"]),
+            (["other", "cluster.json"], []),
+            (["api_key", "key", "kernels", "ledger", "lease.json", ".lock", ".trip.json.draft"], []),
+            (["api_key", "cache", "memguard.log", "memguard.pid", "plans"], []),  # a recipe's
+            (["history.json.damaged-20261201T000000Z", "lost+found"], []),
+        ],
+    )
+    def test_what_is_in_a_state_folder_and_is_somebodys(
+        self, names: list[str], foreign: list[str], tmp_path: Path
+    ) -> None:
+        """What the spec names there is not."""
+        for name in names:
+            (tmp_path / name).touch()
+        wanted = {"apart": "/elsewhere", "ours": [f"{tmp_path}/key", "kernels/x"]}
+        for state in (tmp_path, tmp_path / "absent"):
+            answer = document(sections=["ground"], state=str(state), ground=wanted)
+            assert answer["ground"]["foreign"] == (foreign if state == tmp_path else [])
+
+    def test_a_checkpoint_within_the_state_folder_is_seen_by_its_real_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "link").symlink_to(tmp_path / "state")
+        real = str((tmp_path / "state" / "w").resolve())
+        places = {"~/state/w": real, "~/link/w": real, "~/state-w": None, "~/w": None}
+        for place, told in places.items():
+            wanted = {"apart": place, "ours": []}
+            answer = document(sections=["ground"], state=f"{tmp_path}/state", ground=wanted)
+            assert answer["ground"]["apart"] == told
+
     def test_a_section_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(facts, "read_text", lambda _path: "nothing: here\n")
         answer = document(sections=["memory"])

@@ -59,6 +59,32 @@ def test_nothing_of_ours_is_left() -> None:
     assert all(node.checkpoint for node in cluster.world.nodes.values())
 
 
+def test_a_folder_with_files_of_somebodys_is_refused_and_stays() -> None:
+    """apply moved into a folder that held a user's files, and destroy removed them with it."""
+    cluster = Cluster.make()
+    for node in cluster.world.nodes.values():
+        node.files[node.path("~/.sparkop/test/other/user-file.json")] = (b"{}", 0o644)
+        node.files[node.path("~/.sparkop/test/mine.json")] = (b"{}", 0o644)
+    before = cluster.shape()
+    with pytest.raises(BlockedError, match=r"files that are not sparkop's \(mine.json, other\)"):
+        cluster.apply()
+    assert destroyed(cluster).removed == {}
+    assert cluster.shape() == before
+    assert cluster.world.writes == []
+    assert any("(mine.json, other): it stays" in event.text for event in cluster.events)
+
+
+def test_a_checkpoint_within_the_state_folder_is_refused_and_never_goes_without_being_asked_for() -> None:
+    """The two were compared by their text, with another home than the node's: the weights went, too."""
+    cluster = Cluster.make(spec_of(2, weights={"path": "/home/spark/.sparkop/test/w"}))
+    with pytest.raises(BlockedError, match="test/w lies within it"):
+        cluster.apply()
+    with pytest.raises(BlockedError, match=r"lies within .*; nothing was removed") as told:
+        destroyed(cluster)
+    assert "--weights" in (told.value.remedy or "")
+    assert cluster.world.writes == []
+
+
 @pytest.mark.parametrize("action", ["pull", "copy"])
 def test_an_image_that_came_when_its_command_was_dead_goes_too(
     action: str, monkeypatch: pytest.MonkeyPatch
