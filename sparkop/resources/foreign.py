@@ -42,7 +42,7 @@ class Foreign(Resource):
         operations: list[Operation] = []
         blockers: list[Blocker] = []
         unknown: list[Unknown] = []
-        anew = _starts_anew(desired, observed, history)
+        anew = _need_ports_again(desired, observed, history)
         for node in desired.nodes.values():
             document = observed.documents[node.name]
             found = _foreign(desired.spec, document)
@@ -131,9 +131,13 @@ def _ranks_of_others(spec: ClusterSpec, document: Document) -> list[Container]:
     ]
 
 
-def _starts_anew(desired: Desired, observed: Observed, history: History) -> bool:
-    """Whether the ranks that run are to be replaced: then they need their ports again."""
-    read = all(observed.documents[name].docker is not None for name in desired.nodes)
+def _need_ports_again(desired: Desired, observed: Observed, history: History) -> bool:
+    """Whether the ranks that run are to be replaced, and another program has a port that one of them names.
+    The group is examined for such a port only: that is half of what a plan takes."""
+    documents = [observed.documents[name] for name in desired.nodes]
+    if not any(_of_another(desired.spec, d, port) for d in documents for port in (d.ports or {}).values()):
+        return False
+    read = all(document.docker is not None for document in documents)
     return observed.complete and read and bool(examine(desired, observed, history).causes)
 
 
