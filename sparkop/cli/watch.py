@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -55,7 +56,8 @@ def command(
     A cluster that `stop` stopped is left alone until `apply`. Events go to stdout, one line each.
     Exit codes: with --once as apply. With --dry-run 0, also when there is something to do (the events tell
     it), 4 when a node could not be read, 6 when a human has to do something, or a pause between restarts is
-    not over. Else it runs until you stop it (130, 143); 65 when the spec is refused at the start.
+    not over. Else it runs until you stop it (130, 143). In each case 65 when the spec that it starts with is
+    refused, by itself or by the first look at all nodes (CPUs, memory).
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.restrain import Asked, By
@@ -76,7 +78,7 @@ def command(
             return again
 
         files = (choice.path, *choice.overlays)
-        _forever(loaded, say, stop, asked, period, _Source(files, _changed(files), read))
+        _forever(loaded, say, stop, asked, period, _Source(files, _changed(files), read, []))
     return ExitCode.OK
 
 
@@ -86,6 +88,8 @@ class _Source(NamedTuple):
     files: tuple[Path, ...]
     changed: Callable[[], bool]
     read: Callable[[], LoadedSpec]
+    refused: list[dict[str, Any]]
+    """Of edits that were refused, what is yet to be written down."""
 
 
 def _forever(
@@ -98,8 +102,8 @@ def _forever(
             new = _run(loaded, say, stop, asked, period, source, instead=before is not None)
         except SpecError as error:
             if before is None:
-                raise
-            _tell_refused(say, error)
+                raise _nothing_healed(error) from error
+            _tell_refused(say, error, source)
             loaded, before = before, None
             continue
         if new is None:
@@ -128,7 +132,16 @@ def _run(
     say("watching", cluster=loaded.spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
     with writable_nodes(loaded.spec) as hosts:
-        watch = Watch(loaded.spec, hosts, say, stop=stop, asked=asked, rhythm=rhythm, instead=instead)
+        watch = Watch(
+            loaded.spec,
+            hosts,
+            say,
+            stop=stop,
+            asked=asked,
+            rhythm=rhythm,
+            instead=instead,
+            refused=source.refused,
+        )
         try:
             told: tuple[str | None, ...] = ()
             changed = source.changed
@@ -139,15 +152,36 @@ def _run(
                 except SparkopError as error:
                     before, told = told, (error.message, error.detail or error.cause)
                     if told != before:
-                        _tell_refused(say, error)
+                        _tell_refused(say, error, source)
             return None
         finally:
             watch.leave()
 
 
-def _tell_refused(say: Say, error: SparkopError) -> None:
+def _tell_refused(say: Say, error: SparkopError, source: _Source) -> None:
+    """At once, and in the history as soon as it can be written: nobody may be reading what watch says."""
+    from sparkop.reconcile.watch.story import refused_edit
+
     remedy = "mend it; until then the spec of before is kept"
     say("spec-refused", error=error.message, cause=error.detail or error.cause, remedy=remedy)
+    source.refused.append(refused_edit(_in_short(error), time.time()))
+
+
+def _in_short(error: SparkopError) -> str:
+    """What is wrong, or of several things the first, in one line."""
+    from sparkop.spec.problems import InvalidSpecError
+
+    if not isinstance(error, InvalidSpecError):
+        return error.message + (f": {error.cause}" if error.cause else "")
+    more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
+    return str(error.problems[0]).partition("\n")[0] + more
+
+
+def _nothing_healed(error: SpecError) -> SpecError:
+    """It ends the watch: there is no spec that it could heal by."""
+    again = "start watch again when it is mended: nothing is healed by a spec that is refused"
+    remedy = f"{error.remedy}\n  then {again}" if error.remedy else again
+    return SpecError(error.message, node=error.node, cause=error.cause, remedy=remedy, detail=error.detail)
 
 
 def _once(loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, dry_run: bool) -> None:

@@ -39,5 +39,13 @@ def refuse(spec: ClusterSpec, desired: Desired, head: ReadableHost) -> None:
     )
 
 
+def all_known(desired: Desired) -> bool:
+    """Whether the rules see every node: the budget takes one that was not read for a Spark, and a refusal by
+    that may go by itself. What they look at (CPUs, memory in all, the model's configuration) does not."""
+    facts = [node.facts for node in desired.nodes.values()]
+    read = [fact for fact in facts if fact is not None and fact.memory_total is not None]
+    return len(read) == len(desired.spec.nodes)
+
+
 def _text(finding: Finding) -> str:
     return f"{show_path(finding.path)}: {finding.message} [{finding.rule.id}]"

@@ -18,6 +18,7 @@ _STYLE = {
     "restart": "bold yellow",
     "trip": "bold red",
     "gave-up": "bold red",
+    "spec-refused": "bold red",
 }
 
 

@@ -53,24 +53,28 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
-    source = _Source((), lambda: False, read)
+    source = _Source((), lambda: False, read, [])
     new = _run(good, lambda event, **_: said.append(event), Event(), Asked(By.WATCH), 10.0, source)
     assert new is not None
     assert new[0] is good
     assert said == ["watching", "spec-refused", "spec-refused", "left"]
     assert len(watches) == 1
+    told = [str(entry["text"]).partition("before: ")[2] for entry in source.refused]
+    assert told == ["no number", "gone"], "once an edit, for the history"
 
 
 def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was taken at once: a rank that died then stayed dead until the file was mended."""
     said: list[str] = []
     good, big = (cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name=n))) for n in ("good", "big"))
-    watched: list[tuple[str, bool]] = []
+    watched: list[tuple[str, bool, int]] = []
     stop = Event()
 
     class Played:
-        def __init__(self, spec: SimpleNamespace, *_: object, instead: bool, **__: object) -> None:
-            watched.append((spec.name, instead))
+        def __init__(
+            self, spec: SimpleNamespace, *_: object, instead: bool, refused: list[object], **__: object
+        ) -> None:
+            watched.append((spec.name, instead, len(refused)))
 
         def run(self, _changed: object) -> bool:
             if watched[-1][1]:
@@ -84,10 +88,36 @@ def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: p
 
     monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
-    source = _Source((Path("spec.yaml"),), lambda: False, lambda: big)
+    source = _Source((Path("spec.yaml"),), lambda: False, lambda: big, [])
     _forever(good, lambda event, **_: said.append(event), stop, Asked(By.WATCH), 10.0, source)
-    assert watched == [("good", False), ("big", True), ("good", False)]
+    assert watched == [("good", False, 0), ("big", True, 0), ("good", False, 1)]
+    assert "does not fit: 64 GiB" in source.refused[0]["text"], "the one before writes it down"
     assert said == ["watching", "spec-changed", "watching", "spec-refused", "watching"]
+
+
+def test_a_start_that_is_refused_says_what_to_do_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 65 with the refusal, how it is set aside, and the next command."""
+
+    class Played:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def run(self, _changed: object) -> bool:
+            raise SpecError("does not fit", remedy="take less")
+
+        def leave(self) -> None:
+            did.append("left")
+
+    did: list[str] = []
+    monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
+    monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
+    loaded = cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name="test")))
+    source = _Source((), lambda: False, lambda: loaded, [])
+    with pytest.raises(SpecError, match="does not fit") as refused:
+        _forever(loaded, lambda *_, **__: None, Event(), Asked(By.WATCH), 10.0, source)
+    assert refused.value.exit_code == ExitCode.INVALID_SPEC
+    assert (refused.value.remedy or "").startswith("take less\n  then start watch again when it is mended")
+    assert did == ["left"]
 
 
 def test_once_takes_its_sign_of_life_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
-from sparkop.reconcile.refuse import refuse
+from sparkop.reconcile.refuse import all_known, refuse
 from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch.beside import Beside
@@ -108,11 +108,15 @@ class Watch:
         resources: Sequence[Resource] = RESOURCES,
         begin: Begin = Later,
         instead: bool = False,
+        refused: list[dict[str, Any]] | None = None,
     ) -> None:
-        """``instead``: of a spec before, which is still there when this one is refused."""
+        """``instead``: of a spec before, which is still there when this one is refused. ``refused``: entries
+        of edits of the spec that were; what is written down is taken out."""
         self.spec = spec
-        self._untried = instead
-        """Nothing has been done for the spec yet, and it does not fit what runs either."""
+        self._instead = instead
+        self._fits = False
+        """The facts of all nodes have allowed the spec once."""
+        self._refused = refused if refused is not None else []
         self.hosts = hosts
         self.say = say
         self.stop = stop or threading.Event()
@@ -143,7 +147,7 @@ class Watch:
 
     def run(self, changed: Callable[[], bool] = lambda: False) -> bool:
         """Tick until ``stop`` (returns False) or until the spec has ``changed`` (True). Raises SpecError for
-        a spec that no engine takes, and for one that is refused before it was tried ``instead``."""
+        a spec that no engine takes, and for one that the nodes' facts refuse from the start."""
         self._changed = changed
         with suppress(WaitInterruptedError), Triggers(self.spec, self.hosts, self.wake):
             while not self.stop.is_set():
@@ -199,8 +203,8 @@ class Watch:
         """Look; do what may be done. Raises SpecError as ``run`` does, and WaitInterruptedError when ``stop``
         is set while it looks; nothing else that a cluster can cause."""
         reading = self.look()
+        self.judge(reading)
         plan = self.plan_of(reading)
-        self._untried = self._untried and not plan.converged
         faults = self.faults_of(reading, plan, self._before or {})
         due = self.entries(reading, faults)
         wanted = bool(plan.operations or due)
@@ -225,7 +229,7 @@ class Watch:
         except WaitInterruptedError:
             raise
         except SparkopError as error:
-            if self._untried and isinstance(error, SpecError):
+            if self._instead and not self._fits and isinstance(error, SpecError):
                 raise
             self._before, self._boots = before, known
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
@@ -241,6 +245,13 @@ class Watch:
         for half a minute."""
         stop = self.stop if lost is None else AnyOf(self.stop, lost)
         return patiently(self.eye.look, lambda: "the nodes have not all answered", ignore, stop)
+
+    def judge(self, reading: Reading) -> None:
+        """The first look at all nodes raises SpecError for a spec that their facts refuse: nothing can be
+        healed by it. Later it has served, and what refuses it then is told at every try."""
+        if not self._fits and all_known(reading.desired):
+            refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
+            self._fits = True
 
     def plan_of(self, reading: Reading) -> Plan:
         """Pure: what has to be done, and what of it may be done now."""
@@ -281,7 +292,6 @@ class Watch:
         if not plan.operations:
             return Tick(reading, plan)
         refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
-        self._untried = False
         part = plan.preparation if plan.preparation.operations else plan
         self.say("acting", operations=len(part.operations), node=cause_node(part), why=why_of(part))
         self.keep_plan(context, part)
@@ -382,6 +392,9 @@ class Watch:
         self._gone = gone_since(known, faults, self._gone, at)
         due = entries_due(known, self._before, faults, at, unread_of(reading.observed), self._gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
+        written = {entry.get("id") for entry in known}
+        self._refused[:] = [entry for entry in self._refused if entry["id"] not in written]
+        due += self._refused
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 
     def unwritten(self, reading: Reading) -> bool:

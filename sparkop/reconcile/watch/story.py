@@ -9,7 +9,8 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sparkop.reconcile.history import BOOTED, FAULT, GAVE_UP, MENDED, SERVED, gave_up, of_human
+from sparkop.plain import one_line
+from sparkop.reconcile.history import BOOTED, FAULT, GAVE_UP, MENDED, REFUSED, SERVED, gave_up, of_human
 from sparkop.reconcile.history import GROUP as ALL_RANKS
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
@@ -18,6 +19,7 @@ from sparkop.resources.desired import Desired
 from sparkop.resources.failure import REBOOTED
 from sparkop.resources.group import down
 from sparkop.resources.liveness import Life, Verdict
+from sparkop.resources.masking import mask
 from sparkop.resources.memguard import heartbeat
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import kind_of
@@ -210,6 +212,12 @@ def _told_often(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> b
     told = (entry.get("at") for entry in entries if (entry.get("event"), entry.get("what")) == (FAULT, what))
     lately = [moment for moment in told if isinstance(moment, int | float) and 0 <= at - moment < QUIET]
     return len(lately) >= OFTEN
+
+
+def refused_edit(why: str, at: float) -> dict[str, Any]:
+    """An edit of the spec that is not followed. ``why``: the refusal in one line."""
+    text = f"an edit of the spec was refused, and watch keeps the one before: {mask(one_line(why))[:TEXT]}"
+    return {"id": f"{REFUSED}-{at:.1f}", "event": REFUSED, "text": text, "at": at}
 
 
 def boots_in(observed: Observed) -> dict[str, str]:
