@@ -32,7 +32,7 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
 
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:
-        reading = observe(loaded.spec, hosts, emit=show_note)
+        reading = observe(loaded.spec, hosts, emit=show_note, brief=True)
         measured, notes = measure(reading, hosts), harmless_lines(reading, hosts)
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
     status = status_of(reading, beside_a_writer(plan, reading.observed.documents))

@@ -68,6 +68,7 @@ def observe(
     emit: Listener = ignore,
     stop: threading.Event | None = None,
     believed: EndpointState | None = None,
+    brief: bool = False,
 ) -> Reading:
     """One probe a node, all at once; with ``canary`` also a tiny generation, and whether the ranks have
     their GPUs, when a rank runs on the head. Without good tokens, or when they took long, the nodes are read
@@ -78,7 +79,8 @@ def observe(
     instead of being believed by the ledger. Without ``render`` no rank is made of the spec, so that a spec
     which the engine refuses can be stopped and its logs read. ``agreed``: see ``History.agreed``.
     ``timeout`` in seconds. What takes long is told to ``emit``. ``believed``: of the API, a moment
-    ago (``serving.canary.look``).
+    ago (``serving.canary.look``). ``brief``: nothing is done by what is found, and somebody waits for it
+    (``serving.canary.glance``).
     Raises SpecError for what the engine refuses, WaitInterruptedError at once when ``stop`` is set.
     """
     clock = clock or RealClock()
@@ -107,7 +109,7 @@ def observe(
     head, ranks = hosts[spec.head.name], found_ranks(reading.desired, reading.observed)
     asked = Later(lambda: lost_gpu.loss_in(ranks, lost_gpu.ask(hosts, ranks)), "gpus")
     endpoint = patiently(
-        lambda: look_at(reading.desired, head, key, clock, believed),
+        lambda: look_at(reading.desired, head, key, clock, believed, brief=brief),
         lambda: "the API has given no token",
         emit,
         stop,

@@ -12,7 +12,7 @@ from sparkop.resources.group import Group, age, examine
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.ready import wait_ready
-from sparkop.serving.canary import EndpointState, Question, Serving, look
+from sparkop.serving.canary import EndpointState, Question, Serving, glance, look
 from sparkop.spec.models import ClusterSpec
 
 KIND = "endpoint"
@@ -151,6 +151,11 @@ def look_at(
     key: str | None,
     clock: Clock,
     believed: EndpointState | None = None,
+    *,
+    brief: bool = False,
 ) -> EndpointState:
-    """One observation of the API: a tiny generation, a second one before anything bad is believed."""
+    """One observation of the API: a tiny generation, a second one before anything bad is believed.
+    ``brief``: see ``serving.canary.glance``."""
+    if brief:
+        return glance(head, question_of(desired, key), clock.monotonic, clock.sleep)
     return look(head, question_of(desired, key), clock.monotonic, clock.sleep, believed)

@@ -22,6 +22,10 @@ from sparkop.serving.stream import events, in_one_line, pieces
 LOADING_STATUS = (502, 503, 504)
 AGAIN = 0.5
 """Part of the deadline that the second generation gets."""
+GLANCE = 15.0
+"""Seconds until somebody at a screen is told of an API that gives no token and answers for nothing else."""
+GLANCE_COUNTS = 5.0
+"""Seconds that its counters get then, each of two times."""
 STANDSTILL = 10.0
 """Seconds for which the counters must stand still, while we ask nothing."""
 DEGENERATE_FROM = 4
@@ -53,6 +57,10 @@ class Serving(StrEnum):
     """Answers an error that waiting will not mend (404 for the model's name, 400)."""
     NOT_ASKED = "not asked"
     """No rank runs on the head, or nobody wanted to know."""
+
+
+SUSPECT = (Serving.DEGENERATE, Serving.WEDGED, Serving.BROKEN)
+"""What is believed only when it was seen twice."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ def look(
         if again.serving is Serving.WEDGED and stand_still(before, after):
             return believed
     first = ask_once(host, question, monotonic)
-    if first.serving not in (Serving.DEGENERATE, Serving.WEDGED, Serving.BROKEN):
+    if first.serving not in SUSPECT:
         return first
     second = ask_once(host, replace(question, deadline=question.deadline * AGAIN), monotonic)
     if second.serving is not Serving.WEDGED or first.serving is not Serving.WEDGED:
@@ -167,6 +175,26 @@ def look(
     if before and after:
         return EndpointState(Serving.BUSY, f"{detail}, but it works for others")
     return EndpointState(Serving.BUSY, f"{detail}; its counters can't be read")
+
+
+def glance(
+    host: ReadableHost,
+    question: Question,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> EndpointState:
+    """``look`` for who only wants to see, and plans nothing: an API whose processes are frozen answers
+    neither for tokens nor for its counters, and that is told without the whole patience for tokens. One that
+    answers for its counters gets all of it."""
+    short = replace(question, deadline=min(GLANCE, question.deadline))
+    first = ask_once(host, short, monotonic)
+    if first.serving not in SUSPECT:
+        return first
+    brief = replace(question, deadline=min(GLANCE_COUNTS, question.deadline))
+    frozen = first.serving is Serving.WEDGED and all(counts(host, brief) is None for _ in range(2))
+    if frozen:
+        return EndpointState(Serving.WEDGED, f"{first.detail}, and its counters do not answer either")
+    return look(host, question, monotonic, sleep)
 
 
 def stand_still(before: tuple[float | None, ...] | None, after: tuple[float | None, ...] | None) -> bool:

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from sparkop.serving.canary import EndpointState, Question, Serving, ask_once, degenerate, look, sum_of
+from sparkop.serving.canary import (
+    EndpointState,
+    Question,
+    Serving,
+    ask_once,
+    degenerate,
+    glance,
+    look,
+    sum_of,
+)
 from sparkop.spec.models import ApiSpec
 from tests.serving.conftest import Body
 
@@ -31,6 +40,8 @@ class Head:
     """Does not answer for its metrics either; nor for one that is empty."""
     asked: list[tuple[str, Mapping[str, str], Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
+    waited: float = 0.0
+    """Seconds that requests without an answer have taken."""
     name: str = "spark-1"
 
     def http(
@@ -47,6 +58,7 @@ class Head:
         self.addresses.append(address)
         self.asked.append((path, headers or {}, json.loads(body) if body else None))
         if path == "/metrics" and self.deaf:
+            self.waited += timeout
             raise TimeoutError
         if path == "/metrics":
             told = self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]
@@ -54,7 +66,11 @@ class Head:
                 raise TimeoutError
             return Body(200, told.encode())
         made = self.generations.pop(0) if len(self.generations) > 1 else self.generations[0]
-        return made()
+        try:
+            return made()
+        except TimeoutError:
+            self.waited += timeout
+            raise
 
 
 def looked(*generations: Callable[[], Body], **options: Any) -> EndpointState:
@@ -218,3 +234,21 @@ def test_a_web_page_is_not_shown_as_the_words_of_an_engine() -> None:
     state = ask_once(Head([lambda: Body(501, b"\n<!DOCTYPE HTML>\n<html><body>no</body></html>")]), QUESTION)
     assert state.serving is Serving.BROKEN
     assert state.detail == "HTTP 501: a web page, which no engine sends"
+
+
+def test_a_frozen_api_is_told_in_half_a_minute_to_who_only_looks() -> None:
+    """Two generations and counters one after the other took ``status`` two minutes."""
+    frozen = Head([hang], deaf=True)
+    question = replace(QUESTION, deadline=60.0)
+    state = glance(frozen, question, sleep=lambda _: None)  # type: ignore[arg-type]
+    assert state.serving is Serving.WEDGED
+    assert state.detail == "no answer within 15 s, and its counters do not answer either"
+    assert frozen.waited <= 30
+
+
+def test_who_only_looks_does_not_take_slow_for_frozen() -> None:
+    """Its counters answer: it gets the whole patience."""
+    slow = Head([hang, lambda: tokens("Hel", "lo")])
+    assert glance(slow, QUESTION, sleep=lambda _: None).serving is Serving.READY  # type: ignore[arg-type]
+    once_late = Head([hang, lambda: tokens("Hel", "lo")], metrics=["", "out_total 7"])
+    assert glance(once_late, QUESTION, sleep=lambda _: None).serving is Serving.READY  # type: ignore[arg-type]
