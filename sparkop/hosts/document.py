@@ -380,7 +380,9 @@ class Ground:
     """What lies in the state folder and is not sparkop's."""
 
     foreign: tuple[str, ...] = ()
-    """Names in a folder that is not a cluster's yet."""
+    """Names of what is not sparkop's."""
+    owned: bool = False
+    """It is a cluster's: what is foreign came later."""
     apart: str | None = None
     """The real path of the checkpoint's folder, where that lies within."""
 

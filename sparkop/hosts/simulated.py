@@ -22,7 +22,7 @@ from sparkop.hosts.simulated_document import document
 from sparkop.hosts.simulated_node import Answer, SimulatedNode, SimulatedUnit
 from sparkop.hosts.simulated_transfer import transfer
 from sparkop.hosts.streams import Stream
-from sparkop.node import container_act, file_act, lease, wire
+from sparkop.node import container_act, file_act, ground, lease, wire
 
 
 class SimulatedHost:
@@ -206,11 +206,14 @@ class SimulatedHost:
             message = f"{apart} lies within {path}: nothing is removed there"
             raise_act_error({"error": {"kind": "arguments", "message": message}}, node=self.name)
         below = [p for p in (*self.node.files, *self.node.folders) if p == path or p.startswith(path + "/")]
-        kept = {posixpath.join(path, name) for name in arguments.get("keep") or ()}
-        for known in (each for each in below if each not in kept):
+        first = {each: posixpath.relpath(each, path).split("/")[0] for each in below if each != path}
+        ours = [self.node.path(each, state) for each in arguments.get("ours") or ()]
+        left = ground.foreign(sorted(set(first.values())), ours, top) if path == top else []
+        kept = {*(arguments.get("keep") or ()), *left}
+        for known in (each for each in below if first.get(each) not in kept):
             self.node.files.pop(known, None)
             self.node.folders.pop(known, None)
-        return {"changed": bool(below)}
+        return {"changed": bool(below), **({"left": left} if left else {})}
 
     def _key_ensure(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         path = self.node.path(arguments["path"], state)

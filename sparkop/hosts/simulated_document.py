@@ -10,7 +10,7 @@ from typing import Any
 from sparkop.hosts.base import VERSION
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedNode, rfc3339, sha256
 from sparkop.node.engine import carries
-from sparkop.node.ground import OURS, OWNER
+from sparkop.node.ground import OWNER, foreign
 from sparkop.node.probe import FILES, TRIP_DRAFT
 from sparkop.node.weights import HASHES
 
@@ -162,12 +162,13 @@ def _state(node: SimulatedNode, folder: str) -> dict[str, Any]:
 
 def _ground(node: SimulatedNode, folder: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     inside = [path for path in (*node.files, *node.folders) if path.startswith(f"{folder}/")]
-    own = [node.path(path, folder) for path in wanted["ours"]]
-    names = {posixpath.relpath(path, folder).split("/")[0] for path in inside}
-    names -= {posixpath.relpath(path, folder).split("/")[0] for path in own}
-    foreign = [] if OWNER in names else sorted(name for name in names if not OURS.fullmatch(name))
+    names = list({posixpath.relpath(path, folder).split("/")[0] for path in inside})
     apart = node.path(wanted["apart"])
-    return {"foreign": foreign, "apart": apart if f"{apart}/".startswith(f"{folder}/") else None}
+    return {
+        "foreign": foreign(names, [node.path(path, folder) for path in wanted["ours"]], folder),
+        "owned": OWNER in names,
+        "apart": apart if f"{apart}/".startswith(f"{folder}/") else None,
+    }
 
 
 def _json(node: SimulatedNode, path: str) -> Any:

@@ -23,7 +23,9 @@ file.remove           ``path``, ``aside``: keep what was there as ``path.damaged
 directory.ensure      ``path``, ``mode`` (``changed``)
 directory.remove      ``path``: below the state folder, or the folder itself; then folders elsewhere that this
                       program or a transfer has made go too where they are empty; ``keep``: names of files
-                      in it that stay; ``apart``: refused where this folder lies within (``changed``)
+                      in it that stay; ``ours``: paths in the state folder that go beside those of ground.py;
+                      ``apart``: refused where this folder lies within (``changed``, ``left``: names that are
+                      not ours)
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)

@@ -59,8 +59,9 @@ def ensure_directory(request: Request) -> dict[str, Any]:
 
 def remove_directory(request: Request) -> dict[str, Any]:
     """Remove a folder below the state folder, or that one, but for the files in it that are to be kept; never
-    the folder ``apart``. The state folder may be a link, which goes too, or lie behind one; below it, none is
-    followed."""
+    the folder ``apart``. Of the state folder goes what is ours, the owner's mark last: the run after an
+    interrupted one goes by it. The state folder may be a link, which goes too, or lie behind one; below it,
+    none is followed."""
     path, top = request.path(), os.path.realpath(request.folder)
     real = os.path.realpath(path)
     below = leaving.is_within(path, request.folder)
@@ -75,15 +76,17 @@ def remove_directory(request: Request) -> dict[str, Any]:
         return {"changed": False}
     if real == top:
         leaving.remove_made(real)
-    kept = set(request.arguments.get("keep") or ()).intersection(os.listdir(real))
-    for name in set(os.listdir(real)) - kept:
+    names = os.listdir(real)
+    left = ground.foreign(names, request.arguments.get("ours") or [], request.folder) if real == top else []
+    kept = {*(request.arguments.get("keep") or ()), *left, ground.DISKS}.intersection(names)
+    for name in sorted(set(names) - kept, key=lambda name: name == ground.OWNER):
         each = os.path.join(real, name)
         (shutil.rmtree if os.path.isdir(each) and not os.path.islink(each) else os.unlink)(each)
     if not kept:
         _remove_empty(request.folder if real == top else path)
     if real == top:
         leaving.remove_home(request.folder)
-    return {"changed": True}
+    return {"changed": True, **({"left": left} if left else {})}
 
 
 def _remove_empty(path: str) -> None:

@@ -31,7 +31,7 @@ from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHT
 from sparkop.resources.operations import Action, Cause, Cost, Operation
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
-from sparkop.resources.state import HISTORY, history_damaged, in_it, owner_of
+from sparkop.resources.state import HISTORY, first_of, history_damaged, owner_of
 from sparkop.resources.weights.resource import KIND as WEIGHTS_KIND
 from sparkop.spec.models import ClusterSpec
 from sparkop.threads import AnyOf
@@ -114,12 +114,18 @@ def _has_state(reading: Reading, node: str) -> bool:
     """There is a state folder, not another cluster's or somebody's, and with more in it than what a destroy
     has left."""
     document = reading.observed.documents[node]
-    if document.ground and document.ground.foreign:
+    if _is_somebodys(document):
         return False
-    left = document.state is not None and set(document.state) == {HISTORY}
-    if left and entries_in(document) and entries_in(document) == _in_use(document):
+    own = set(document.state or ()) - set(document.ground.foreign if document.ground else ())
+    if own == {HISTORY} and entries_in(document) and entries_in(document) == _in_use(document):
         return False
-    return bool(document.state) and owner_of(document) in (None, reading.desired.spec.name)
+    return bool(own) and owner_of(document) in (None, reading.desired.spec.name)
+
+
+def _is_somebodys(document: Document) -> bool:
+    """The folder has files that are not ours, and nothing that only we write."""
+    ground = document.ground
+    return bool(ground and ground.foreign and not ground.owned and not entries_in(document))
 
 
 def _image(node: str, reference: str, shown: str, *, spare: bool = False) -> Operation:
@@ -310,9 +316,9 @@ def _tell_damage(reading: Reading, emit: Listener) -> None:
         owner = owner_of(document)
         if owner not in (None, reading.desired.spec.name):
             emit(Event(Phase.NOTE, node=name, text=f"the state folder is that of {owner}: it stays"))
-        if document.ground and document.ground.foreign:
+        if document.ground and _is_somebodys(document):
             text = f"{reading.desired.nodes[name].state} has files that are not sparkop's"
-            emit(Event(Phase.NOTE, node=name, text=f"{text} ({in_it(document.ground)}): it stays"))
+            emit(Event(Phase.NOTE, node=name, text=f"{text} ({first_of(document.ground.foreign)}): it stays"))
 
 
 def _remove(
@@ -349,6 +355,9 @@ def _in_words(error: BaseException) -> BaseException:
 
 def _told(operation: Operation, reading: Reading) -> str:
     """What was removed; of a checkpoint how much, and where."""
+    ground = reading.observed.documents[operation.node].ground
+    if operation.resource == STATE and ground and ground.foreign:
+        return f"sparkop's files in {operation.parameters['path']}"
     if operation.resource != WEIGHTS:
         return words_for(operation.resource)
     place = _checkpoints(reading)[operation.node]

@@ -15,11 +15,12 @@ from sparkop.hosts.base import Json
 from sparkop.resources.acts import write_file
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.desired import Desired
+from sparkop.resources.events import Event, Phase
 from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation
 from sparkop.resources.peers import withdraw
-from sparkop.resources.state import HISTORY
+from sparkop.resources.state import HISTORY, first_of, named_within
 from sparkop.resources.weights.files import Checkpoint, removal
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
@@ -81,11 +82,22 @@ class Made(Resource):
             self._remove_state(operation, context)
 
     def _remove_state(self, operation: Operation, context: Context) -> None:
-        """All of it, or all but the entries of what stays: a later ``destroy`` finds it by them."""
+        """What is ours, but for the entries of what stays: a later ``destroy`` finds it by them."""
         path, left = operation.parameters["path"], operation.parameters["left"]
         if left:
             ledger = json.dumps({"version": 1, "entries": left}).encode() + b"\n"
             write_file(context, operation.node, f"{path}/{HISTORY}", ledger, mode=0o600)
-        apart = operation.parameters["apart"]
-        wanted = {"path": path, "keep": [HISTORY] if left else [], "apart": apart}
-        context.host(operation.node).act("directory.remove", wanted, context.fence(operation.node))
+        spec, name = context.desired.spec, operation.node
+        wanted: dict[str, Json] = {
+            "path": path,
+            "keep": [HISTORY] if left else [],
+            "apart": operation.parameters["apart"],
+            "ours": named_within(spec, spec.node(name)),
+        }
+        done = context.host(name).act("directory.remove", wanted, context.fence(name))
+        others = done.get("left")
+        if isinstance(others, list) and others:
+            text = (
+                f"kept: {path}, which has files that are not sparkop's ({first_of(list(map(str, others)))})"
+            )
+            context.emit(Event(Phase.NOTE, node=name, text=text))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparkop.engines.paths import cache_directory, key_path, weights_directory
@@ -43,8 +43,7 @@ class StateFiles(Resource):
     kind = KIND
 
     def request(self, spec: ClusterSpec, node: NodeSpec, outside: Any) -> Mapping[str, Json]:
-        own = [cache_directory(spec, node), *([key_path(spec)] if node == spec.head else [])]
-        ground: Json = {"apart": weights_directory(spec, node), "ours": own}
+        ground: Json = {"apart": weights_directory(spec, node), "ours": named_within(spec, node)}
         return {"files": [program_file()], "ground": ground}
 
     def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
@@ -75,7 +74,7 @@ class StateFiles(Resource):
                 blockers.append(_unowned(node, desired.spec.name))
             elif document.ground and document.ground.apart:
                 blockers.append(_holds_weights(node, document.ground.apart))
-            elif document.ground and document.ground.foreign:
+            elif document.ground and document.ground.foreign and not document.ground.owned:
                 blockers.append(_not_ours(node, document.ground))
             else:
                 operations += _operations(node, document, desired.spec.name)
@@ -91,6 +90,11 @@ class StateFiles(Resource):
         else:
             mark = owner_mark(context.desired.spec.name)
             write_file(context, operation.node, f"{folder}/{name}", mark, aside=True)
+
+
+def named_within(spec: ClusterSpec, node: NodeSpec) -> list[Json]:
+    """Paths that the spec names and sparkop writes; they may lie in the state folder."""
+    return [cache_directory(spec, node), *([key_path(spec)] if node == spec.head else [])]
 
 
 def owner_mark(cluster: str) -> bytes:
@@ -158,8 +162,8 @@ def _holds_weights(node: DesiredNode, weights: str) -> Blocker:
         node.name,
         KIND,
         Cause("stateDirectory", f"{weights} lies within it", "the checkpoint lies elsewhere"),
-        f"name a place outside {node.state} for the weights, and move what is there: destroy removes that "
-        "folder whole",
+        f"name a place outside {node.state} for the weights, and move what is there: "
+        "destroy removes that folder",
     )
 
 
@@ -167,15 +171,19 @@ def _not_ours(node: DesiredNode, ground: Ground) -> Blocker:
     return Blocker(
         node.name,
         KIND,
-        Cause("stateDirectory", f"has files that are not sparkop's ({in_it(ground)})", "a folder of its own"),
-        f"name a folder of its own in stateDirectory: destroy removes {node.state} whole",
+        Cause(
+            "stateDirectory",
+            f"has files that are not sparkop's ({first_of(ground.foreign)})",
+            "a folder of its own",
+        ),
+        f"name a folder of its own in stateDirectory, or move what is not sparkop's out of {node.state}",
     )
 
 
-def in_it(ground: Ground) -> str:
-    """What is not ours, in words: the first three."""
-    more = len(ground.foreign) - 3
-    return ", ".join(ground.foreign[:3]) + (f" and {more} more" if more > 0 else "")
+def first_of(names: Sequence[str]) -> str:
+    """In words: the first three, and how many more."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def _operations(node: DesiredNode, document: Document, cluster: str) -> list[Operation]:

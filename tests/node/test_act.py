@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import threading
 from base64 import b64encode
@@ -117,10 +118,37 @@ class TestFiles:
         state = held / "state"
         (state / "incidents" / "epoch-1").mkdir(parents=True)
         (state / "history.json").write_text("{}")
-        (state / "link").symlink_to("incidents")
+        (state / "logs").symlink_to("incidents")
         wanted = {"path": str(state), "keep": ["history.json", "never-there"]}
         assert perform(held, "directory.remove", **wanted)["result"] == {"changed": True}
         assert [path.name for path in state.iterdir()] == ["history.json"]
+
+    def test_what_somebody_has_put_into_the_state_folder_stays_and_is_named(self, held: Path) -> None:
+        """It went with destroy, unasked. So does a disk's own folder stay, which is not named."""
+        state = held / "state"
+        (state / "mine" / "deep").mkdir(parents=True)
+        for name in ("cluster.json", "bench.json", "key", "notes.txt", "notes.draft"):
+            (state / name).touch()
+        for name in ("kernels", "lost+found", "logs"):
+            (state / name).mkdir()
+        wanted: dict[str, Any] = {"path": str(state), "ours": [f"{state}/key", "kernels/x"]}
+        done = perform(held, "directory.remove", **wanted)["result"]
+        assert done == {"changed": True, "left": ["mine", "notes.draft", "notes.txt"]}
+        assert {path.name for path in state.iterdir()} == {*done["left"], "lost+found"}
+        assert (state / "mine" / "deep").is_dir()
+
+    def test_the_owners_mark_goes_last(self, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What an engine wrote as root ends destroy; the next one must still know whose the folder is."""
+
+        def refused(path: str) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+        for name in ("notes.txt", "cluster.json"):
+            (held / "state" / name).touch()
+        (held / "state" / "units").mkdir()
+        monkeypatch.setattr(shutil, "rmtree", refused)
+        assert perform(held, "directory.remove", path=str(held / "state"))["error"]["kind"] == "os"
+        assert (held / "state" / "cluster.json").exists()
 
     @pytest.mark.parametrize("linked", ["home", "home/state"])
     @pytest.mark.parametrize("named", ["home/state", "disk"])
@@ -145,6 +173,7 @@ class TestFiles:
         for outside in ("link", str(mine), "..", "../home"):
             assert done("directory.remove", path=outside)["error"]["kind"] == "arguments"
         assert done("directory.remove", path="cache") == {"result": {"changed": True}}
+        (state / "link").rename(state / "logs")
         path = str(state if named != "disk" else state.resolve())
         assert done("directory.remove", path=path) == {"result": {"changed": True}}
         assert not os.path.lexists(state)

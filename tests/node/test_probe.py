@@ -168,7 +168,7 @@ class TestUnknown:
         ("names", "foreign"),
         [
             (["other", "user-file.json"], ["other", "user-file.json"]),
-            (["other", "cluster.json"], []),
+            (["other", "cluster.json", "thesis.draft", "a.damaged"], ["a.damaged", "other", "thesis.draft"]),
             (["api_key", "key", "kernels", "ledger", "lease.json", ".lock", ".trip.json.draft"], []),
             (["api_key", "cache", "memguard.log", "memguard.pid", "plans"], []),  # a recipe's
             (["history.json.damaged-20261201T000000Z", "lost+found"], []),
@@ -184,6 +184,7 @@ class TestUnknown:
         for state in (tmp_path, tmp_path / "absent"):
             answer = document(sections=["ground"], state=str(state), ground=wanted)
             assert answer["ground"]["foreign"] == (foreign if state == tmp_path else [])
+            assert answer["ground"]["owned"] == (state == tmp_path and "cluster.json" in names)
 
     def test_a_checkpoint_within_the_state_folder_is_seen_by_its_real_path(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

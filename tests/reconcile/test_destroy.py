@@ -74,6 +74,28 @@ def test_a_folder_with_files_of_somebodys_is_refused_and_stays() -> None:
     assert any("(mine.json, other): it stays" in event.text for event in cluster.events)
 
 
+def test_files_of_somebodys_that_came_later_stay_and_are_named() -> None:
+    """The state folder went whole, with what a user had put there. A second destroy leaves it, too."""
+    cluster = serving()
+    mine = {cluster.node("spark-1").path(f"~/.sparkop/test/{name}") for name in ("mine.json", "notes/a")}
+    for path in mine:
+        cluster.node("spark-1").files[path] = (b"{}", 0o644)
+    cluster.apply()
+    result = destroyed(cluster)
+    assert set(ours_left(cluster)) == mine
+    folder = "/home/spark/.sparkop/test"
+    assert result.removed["spark-1"][-1] == f"sparkop's files in {folder}"
+    assert result.removed["spark-2"][-1] == "state folder"
+    told = f"kept: {folder}, which has files that are not sparkop's (mine.json, notes)"
+    assert [(event.node, event.text) for event in cluster.events if "kept" in event.text] == [
+        ("spark-1", told)
+    ]
+    writes = len(cluster.world.writes)
+    assert destroyed(cluster).removed == {}
+    assert any("(mine.json, notes): it stays" in event.text for event in cluster.events)
+    assert len(cluster.world.writes) == writes
+
+
 def test_a_checkpoint_within_the_state_folder_is_refused_and_never_goes_without_being_asked_for() -> None:
     """The two were compared by their text, with another home than the node's: the weights went, too."""
     cluster = Cluster.make(spec_of(2, weights={"path": "/home/spark/.sparkop/test/w"}))
