@@ -15,7 +15,7 @@ from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.speeds import Speeds, speeds_in
-from sparkop.reconcile.unserved import AGAIN, Unserved, unserved
+from sparkop.reconcile.unserved import AGAIN, Unserved, next_step, unserved
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
@@ -124,8 +124,9 @@ class Status:
     nodes: tuple[NodeStatus, ...]
     ranks: tuple[RankStatus, ...]
     endpoint: str
-    """What the API did (``serving.canary.Serving``); one that does not listen yet is loading. Of one that
-    could not be asked: stopped, tripped, gave up or not serving (``unserved``)."""
+    """What the API did (``serving.canary.Serving``); one that does not listen yet is loading, one that says
+    so after it has served, or after its time, is not ready. Of one that could not be asked: stopped,
+    tripped, gave up or not serving (``unserved``)."""
     endpoint_detail: str
     url: str
     models: tuple[str, ...]
@@ -168,7 +169,8 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
     still = loading(desired, observed, reading.history)
     watch = _watch(reading)
-    served = _served(reading, plan, state, next((sign for sign in watch.signs if sign.alive), None))
+    alive = next((sign for sign in watch.signs if sign.alive), None)
+    served = _served(reading, plan, state, alive, loads=bool(still))
     return Status(
         cluster=spec.name,
         state=state,
@@ -177,7 +179,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
             *_controller(spec, plan),
         ),
         ranks=_ranks(reading, absent),
-        endpoint=str(Serving.LOADING) if still else served.word,
+        endpoint=served.word,
         endpoint_detail=served.detail,
         url=access.url,
         models=access.models,
@@ -195,10 +197,14 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     )
 
 
-def _served(reading: Reading, plan: Plan, state: ClusterState, watching: Sign | None) -> Unserved:
+def _served(
+    reading: Reading, plan: Plan, state: ClusterState, watching: Sign | None, *, loads: bool
+) -> Unserved:
     endpoint = reading.observed.endpoint
     if endpoint.serving is not Serving.NOT_ASKED:
-        return Unserved(str(endpoint.serving), endpoint.detail)
+        late = "not ready" if endpoint.serving is Serving.LOADING else str(endpoint.serving)
+        word = str(Serving.LOADING) if loads else late
+        return Unserved(word, endpoint.detail, next_step(reading, plan, watching, loads=loads))
     if state == "stopped":
         by = reading.history.intent.by
         return Unserved("stopped", f"by {by}, as wished" if by else "as wished", AGAIN)

@@ -1,4 +1,5 @@
-"""Why nothing serves, and what to do: of an API that was not asked, as no rank could answer. Pure."""
+"""Why nothing serves, and what to do: of an API that was not asked, as no rank could answer, and of one that
+gave no good tokens. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from sparkop.reconcile.history import UNAPPLIED
 from sparkop.reconcile.lease_seen import Sign
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
-from sparkop.reconcile.restrain import Asked, By, restrain
+from sparkop.reconcile.restrain import Asked, By, restrain, starts_group
 from sparkop.records import dataclass
-from sparkop.resources.group import elsewhere, not_running
+from sparkop.resources.group import KEY_REMEDY, elsewhere, not_running
 from sparkop.resources.trip import damaged
 from sparkop.serving.canary import Serving
 
 AGAIN = "sparkop apply starts it again"
+DOCTOR = "sparkop doctor tells what is in the way"
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,13 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     unread += [f"Docker of {name}" for name, document in observed.documents.items() if not document.docker]
     if unread:
         told = f"{', '.join(unread)} could not be read"
-        return Unserved(Serving.NOT_ASKED, told, "sparkop doctor tells what is in the way")
+        return Unserved(Serving.NOT_ASKED, told, DOCTOR)
     down = not_running(desired, observed)
     if not down:
         told = desired.why_no_ranks
         if elsewhere(desired, observed):
             told = f"the ranks that run do not serve on port {desired.spec.api.port}"
-        return Unserved(Serving.NOT_ASKED, told, "sparkop diff tells what differs")
+        return Unserved(Serving.NOT_ASKED, told, _mends(plan) or "sparkop diff tells what differs")
     cause = ", ".join(down)
     if history.trips or any(map(damaged, observed.documents.values())):
         return Unserved("tripped")  # the guard's own words say the rest
@@ -53,7 +55,7 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
 def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tuple[str, str]:
     """The cause, with the pause that a watch makes; and what to do."""
     if plan.blockers:
-        return cause, "sparkop diff tells what is in the way"
+        return cause, _mends(plan)
     if watching is None:
         return cause, f"sparkop logs tells why; {AGAIN}"
     asked = Asked(By.WATCH, watching.pauses) if watching.pauses else Asked(By.WATCH)
@@ -61,3 +63,33 @@ def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tu
     if held:
         return f"{cause}; {', '.join(held)}", "wait for watch, or start it at once: sparkop apply"
     return cause, "watch starts it again; sparkop events tells how that goes"
+
+
+def next_step(reading: Reading, plan: Plan, watching: Sign | None, *, loads: bool) -> str:
+    """What to do about an API that was asked; empty when it is ready. ``loads``: its ranks are within the
+    time of their start."""
+    serving = reading.observed.endpoint.serving
+    if serving is Serving.READY:
+        return ""
+    if plan.blockers:
+        return _mends(plan)
+    if plan.unknown:
+        return DOCTOR
+    if serving is Serving.BUSY:
+        return "ask again in a minute: sparkop status; who asked before comes first"
+    if serving is Serving.UNAUTHORISED:
+        return KEY_REMEDY if reading.observed.key else "sparkop apply restores the key file"
+    if any(map(starts_group, plan.operations)):
+        return _next(reading, plan, watching, "")[1]
+    if loads:
+        return "wait for it; sparkop logs -f shows how far it is"
+    return "sparkop logs tells why; sparkop apply waits for its tokens"
+
+
+def _mends(plan: Plan) -> str:
+    """What a human has to do, a line each: the same on several nodes once."""
+    nodes: dict[str, list[str]] = {}
+    for blocker in plan.blockers:
+        where = nodes.setdefault(blocker.remedy, [])
+        where += [] if blocker.node in where else [blocker.node]
+    return "\n".join(f"on {', '.join(where)}: {remedy}" for remedy, where in nodes.items())

@@ -86,8 +86,8 @@ def _headline(status: Status) -> Text:
         line.append(f"\n  {status.loading}", style="yellow")
     if status.endpoint_cause:
         line.append(f"\n  likely cause: {status.endpoint_cause}", style="yellow")
-    if status.endpoint_remedy:
-        line.append(f"\n  do: {status.endpoint_remedy}", style="yellow")
+    for step in status.endpoint_remedy.splitlines():
+        line.append(f"\n  do: {step}", style="yellow")
     line.append(f"\n{status.url}  model {', '.join(status.models)}")
     if status.key_path:
         line.append(f"  key {status.key_path}")

@@ -4,14 +4,18 @@ known where nobody could tell."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.restrain import Asked, By
-from sparkop.reconcile.status import Status
+from sparkop.reconcile.status import Status, status_of
+from sparkop.resources.group import KEY_REMEDY
+from sparkop.serving.canary import EndpointState, Serving
 from sparkop.views.status import show_status
-from tests.reconcile.simulation import Cluster
+from tests.reconcile.simulation import SIMULATED, Cluster
 from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.test_status import status
 from tests.reconcile.watching import Watching, serving, silent, watched
@@ -33,6 +37,7 @@ def dead(cluster: Cluster) -> None:
 
 
 DEAD = "rank 1 on spark-2 exited (137)"
+PLUG = "on spark-2: plug the cable in, or check the other end: no fabric link is up"
 
 
 def test_a_dead_group_says_which_rank_and_what_to_do() -> None:
@@ -50,7 +55,72 @@ def test_what_is_in_the_way_of_a_start_is_looked_for_first() -> None:
     cluster = serving()
     dead(cluster)
     CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
-    assert told(status(cluster)) == ("not serving", DEAD, "sparkop diff tells what is in the way")
+    assert told(status(cluster)) == ("not serving", DEAD, PLUG)
+
+
+def test_a_pulled_cable_says_what_diff_says() -> None:
+    """ "Not asked (the fabric is not known)", and what to do was told by diff only."""
+    cluster = serving()
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    word, detail, remedy = told(status(cluster))
+    assert (word, detail, remedy) == ("not asked", "the fabric of spark-2 is not known", PLUG)
+    CHANGES["rails_down"](cluster.node("spark-1"), [0, 1])
+    assert told(status(cluster))[2] == PLUG.replace("spark-2", "spark-1, spark-2"), "once for both ends"
+
+
+def answering(serving_: Serving, *, watched_by: float | None = None) -> tuple[str, str, str]:
+    """What is told of a group that has served, and now answers so; with a watch's pause, if one lives."""
+    cluster, watching = watched(asked=Asked(By.WATCH, pauses=(watched_by or 60.0,)))
+    if watched_by is not None:
+        signed(watching)
+    reading = cluster.observe()
+    state = EndpointState(serving_, "what it said")
+    reading = replace(reading, observed=replace(reading.observed, endpoint=state))
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    return told(status_of(reading, plan, SIMULATED))
+
+
+AGAIN = "sparkop logs tells why; sparkop apply starts it again"
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "remedy"),
+    [
+        (Serving.WEDGED, "wedged", AGAIN),
+        (Serving.BROKEN, "broken", AGAIN),
+        (Serving.DEGENERATE, "degenerate", "sparkop apply starts all ranks again"),
+        (Serving.GPU_LOST, "GPU lost", AGAIN),
+        (Serving.SILENT, "silent", "sparkop logs tells why; sparkop apply waits for its tokens"),
+        (Serving.LOADING, "not ready", "sparkop logs tells why; sparkop apply waits for its tokens"),
+        (Serving.UNAUTHORISED, "unauthorised", KEY_REMEDY),
+        (Serving.BUSY, "busy", "ask again in a minute: sparkop status; who asked before comes first"),
+        (Serving.FAILED, "failed", "on spark-1: sparkop logs --rank 0 tells more; compare api.servedNames"),
+    ],
+)
+def test_an_api_that_serves_nothing_has_a_cause_and_a_next_step(
+    state: Serving, word: str, remedy: str
+) -> None:
+    """There was none; and ranks that have served and answer 503 were told as loading."""
+    found = answering(state)
+    assert found[:2] == (word, "what it said")
+    assert found[2].startswith(remedy)
+
+
+def test_who_watches_starts_a_wedged_group_again() -> None:
+    assert answering(Serving.WEDGED, watched_by=60.0)[2] == (
+        "watch starts it again; sparkop events tells how that goes"
+    )
+
+
+def test_ranks_that_load_are_waited_for() -> None:
+    cluster = Cluster.make()
+    cluster.begin()
+    found = status(cluster)
+    assert found.loading
+    assert (found.endpoint, found.endpoint_remedy) == (
+        "loading",
+        "wait for it; sparkop logs -f shows how far it is",
+    )
 
 
 def test_a_pause_of_watch_is_told_as_watch_tells_it() -> None:
