@@ -11,6 +11,7 @@ from sparkop.reconcile.history import (
     FAILED,
     FAULT,
     GROUP,
+    HEALED,
     MENDED,
     SERVED,
     WATCH,
@@ -88,6 +89,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     if event == MENDED:
         over = f": {entry['text']}" if entry.get("text") else ""
         return f"{_place(entry)}: that is over{over}"
+    if event == HEALED:
+        return f"{_place(entry)}: {_because(str(entry.get('why') or ''))}; watch {entry.get('did')} it"
     if event == FAILED:
         return f"watch could not mend it: {failure_in(entry) or 'no reason known'}"
     if event == intent.STOP:

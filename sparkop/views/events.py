@@ -19,6 +19,7 @@ _STYLE = {
     "trip": "bold red",
     "gave-up": "bold red",
     "spec-refused": "bold red",
+    "healed": "green",
 }
 
 

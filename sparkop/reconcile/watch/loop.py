@@ -47,6 +47,7 @@ from sparkop.reconcile.watch.story import (
     entries_due,
     faults_of,
     gone_since,
+    healed,
     life_due,
     open_faults,
     ranks_down,
@@ -351,6 +352,9 @@ class Watch:
             epoch = self._epoch_after(tick)
             self.eye.served(epoch, self.clock.monotonic())
             self.say("serving", epoch=epoch)
+        if not context.lost.is_set():
+            done = [operation for operation in tick.plan.operations if operation.key in outcome.done]
+            self.write(context, healed(self._entries(tick.reading), done, self.clock.time()))
         error = outcome.error
         if isinstance(error, RebootedError):
             self.remember_boots(context)
@@ -383,12 +387,11 @@ class Watch:
 
     def entries(self, reading: Reading, faults: Mapping[str, Fault]) -> list[dict[str, Any]]:
         """What the history does not know yet."""
-        document = reading.observed.documents.get(self.spec.head.name)
-        if document is None or reading.history.unapplied:
+        if self.spec.head.name not in reading.observed.documents or reading.history.unapplied:
             return []
         at = self.clock.time()
         now = self.clock.monotonic()
-        known = entries_in(document)
+        known = self._entries(reading)
         self._gone = gone_since(known, faults, self._gone, at)
         due = entries_due(known, self._before, faults, at, unread_of(reading.observed), self._gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
@@ -399,9 +402,14 @@ class Watch:
 
     def unwritten(self, reading: Reading) -> bool:
         """The last look has seen a fault that the history doesn't know yet."""
+        known = open_faults(self._entries(reading))
+        read = self.spec.head.name in reading.observed.documents
+        return read and any(what not in known for what in self._before or {})
+
+    def _entries(self, reading: Reading) -> list[dict[str, Any]]:
+        """The history, as far as it could be read."""
         head = reading.observed.documents.get(self.spec.head.name)
-        known = open_faults(entries_in(head)) if head is not None else {}
-        return head is not None and any(what not in known for what in self._before or {})
+        return entries_in(head) if head is not None else []
 
     def remember_boots(self, context: Context) -> None:
         """Why the group that was waited for is down, at once: its next start may have to wait."""

@@ -10,7 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from sparkop.plain import one_line
-from sparkop.reconcile.history import BOOTED, FAULT, GAVE_UP, MENDED, REFUSED, SERVED, gave_up, of_human
+from sparkop.reconcile.history import (
+    BOOTED,
+    FAULT,
+    GAVE_UP,
+    HEALED,
+    MENDED,
+    REFUSED,
+    SERVED,
+    gave_up,
+    of_human,
+)
 from sparkop.reconcile.history import GROUP as ALL_RANKS
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
@@ -22,7 +32,8 @@ from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.masking import mask
 from sparkop.resources.memguard import heartbeat
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import kind_of
+from sparkop.resources.operations import Action, Operation, kind_of
+from sparkop.resources.rank_logs import KIND as LOGS
 from sparkop.resources.trip import KIND as TRIP
 from sparkop.resources.trip import advice_for
 from sparkop.serving.canary import Serving
@@ -40,6 +51,18 @@ CLEARLY = 1.25
 """How much over that it must be for the warning to be over."""
 
 
+_DID = {
+    Action.CREATE: "created",
+    Action.UPDATE: "replaced",
+    Action.REMOVE: "removed",
+    Action.START: "started",
+    Action.DOWNLOAD: "downloaded",
+    Action.COPY: "copied",
+    Action.PULL: "pulled",
+    Action.BUILD: "built",
+}
+_TOLD_OTHERWISE = (*GROUP, TRIP, LOGS)
+"""Kinds that come and go with the group."""
 OF_WATCH = ("speed", "gpu", "clocks", "memory")
 """Faults that one look can't see: kinds of what only a watch finds."""
 
@@ -168,7 +191,7 @@ def entries_due(
     told = {entry.get("id") for entry in entries}
     for what, fault in then.items():
         fresh = what not in known and _id(what, fault) not in told
-        if what not in now and fresh and not _told_often(entries, what, at):
+        if what not in now and fresh and not _told_often(entries, FAULT, what, at):
             due += [_begun(what, fault), _over(what, fault.then or fault.text, at)]
     over = (what for what in sorted(known) if what not in now and what not in then)
     moments = gone or {}
@@ -208,8 +231,8 @@ def _over(what: str, told: str, at: float) -> dict[str, Any]:
     return {"id": f"{MENDED}-{what}-{at:.0f}", "event": MENDED, "what": what, "text": text, "at": at}
 
 
-def _told_often(entries: Sequence[Mapping[str, Any]], what: str, at: float) -> bool:
-    told = (entry.get("at") for entry in entries if (entry.get("event"), entry.get("what")) == (FAULT, what))
+def _told_often(entries: Sequence[Mapping[str, Any]], event: str, what: str, at: float) -> bool:
+    told = (entry.get("at") for entry in entries if (entry.get("event"), entry.get("what")) == (event, what))
     lately = [moment for moment in told if isinstance(moment, int | float) and 0 <= at - moment < QUIET]
     return len(lately) >= OFTEN
 
@@ -218,6 +241,30 @@ def refused_edit(why: str, at: float) -> dict[str, Any]:
     """An edit of the spec that is not followed. ``why``: the refusal in one line."""
     text = f"an edit of the spec was refused, and watch keeps the one before: {mask(one_line(why))[:TEXT]}"
     return {"id": f"{REFUSED}-{at:.1f}", "event": REFUSED, "text": text, "at": at}
+
+
+def healed(
+    entries: Sequence[Mapping[str, Any]], done: Sequence[Operation], at: float
+) -> list[dict[str, Any]]:
+    """What was mended beside the group, which has entries of its own: one for each thing, with its cause. A
+    guard that dies whenever it is started is written down as often as a fault that comes and goes."""
+    by_thing: dict[str, list[Operation]] = {}
+    for operation in done:
+        if operation.action in _DID and kind_of(operation.resource) not in _TOLD_OTHERWISE:
+            by_thing.setdefault(f"{kind_of(operation.resource)}@{operation.node}", []).append(operation)
+    return [
+        {
+            "id": f"{HEALED}-{what}-{at:.0f}",
+            "event": HEALED,
+            "what": what,
+            "node": operations[0].node,
+            "why": operations[0].cause.told[:TEXT],
+            "did": " and ".join(dict.fromkeys(_DID[operation.action] for operation in operations)),
+            "at": at,
+        }
+        for what, operations in by_thing.items()
+        if not _told_often(entries, HEALED, what, at)
+    ]
 
 
 def boots_in(observed: Observed) -> dict[str, str]:
