@@ -403,6 +403,22 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
     assert cluster.started == GROUP, "a writer that stands still is dead"
 
 
+def test_nobody_says_that_all_is_well_while_another_works() -> None:
+    """``looked converged=True`` stood between two steps of an apply."""
+    cluster = serving()
+    watching = Watching(cluster)
+    for beat in range(6):
+        for node in cluster.world.nodes.values():
+            path = next(path for path in node.files if path.endswith("lease.json"))
+            lease = node.document_of(path)
+            lease.update(holder="ada", released=False, heartbeat=beat, epoch=50, info={"command": "apply"})
+            node.files[path] = (json.dumps(lease).encode(), 0o600)
+        watching.ticks(1)
+    assert "looked" not in watching.names()
+    watching.minutes(1)
+    assert ("looked", {"nodes": 2, "of": 2, "converged": True}) in watching.said, "a dead one keeps nothing"
+
+
 def test_it_yields_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """apply asks while watch waits for a slow start: the start goes on, the lease is given back."""
     monkeypatch.setattr("sparkop.reconcile.lease.HEARTBEAT", 0.02)

@@ -63,6 +63,23 @@ def test_what_every_look_sees_is_not_waited_for(error: SparkopError) -> None:
     assert {after - before for before, after in pairwise(failing(1000, error=error))} == {PERIOD}
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (UnreachableError("away"), "a node did not answer"),
+        (LeaseHeldError("apply works"), "left to another sparkop"),
+        (BROKEN, "did not help"),
+    ],
+)
+def test_what_was_never_tried_is_not_told_to_have_been(error: SparkopError, told: str) -> None:
+    """ "did not help" was said of steps that were left to an apply."""
+    backoff = FRESH.after(Plan((PULL, GUARD)), NOBODY, Outcome(failed={PULL.key: error}), 0.0)
+    backoff = backoff.failed(wanted_of((GUARD,), NOBODY), BROKEN, 0.0)
+    held = backoff.spare(Plan((PULL, GUARD)), NOBODY, 1.0).held
+    assert any("pull image on spark-2" in text and f": {told}; again in " in text for text in held)
+    assert any("start memguard on spark-1" in text and ": did not help; " in text for text in held)
+
+
 def test_a_wait_that_apply_interrupts_has_not_failed() -> None:
     assert len(failing(10, error=WaitInterruptedError("apply asks"))) == 10
 

@@ -201,7 +201,7 @@ def test_a_rank_that_is_down_beside_a_cable_is_told() -> None:
     told = [
         fields["text"] for event, fields in watching.said if event == "fault" and "rank/1" in fields["text"]
     ]
-    assert told == ["rank/1 is down: exited (137); it waits for the fault"]
+    assert told == ["rank/1 is down: exited (137); it is started when the other faults are mended"]
     assert ("fault", "spark-2, rank/1") in remembered(cluster)
     rows = status_of(cluster.observe(), cluster.plan()).nodes[1].resources
     [rank] = [each for each in rows if each.resource == "rank"]

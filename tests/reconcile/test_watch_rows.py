@@ -248,3 +248,35 @@ def test_a_key_file_that_was_deleted_is_repaired_without_a_restart() -> None:
     assert cluster.started == []
     assert watching.watch.eye.life.verdict is Verdict.SERVING
     assert cluster.plan().converged
+
+
+def test_two_wrong_rails_of_one_node_are_both_told() -> None:
+    """The second was in no line and no entry: whoever mended the first found it out by the next look."""
+    cluster, watching = watched()
+    names = with_small_mtu(cluster, 2)
+    watching.ticks(3)
+    [told] = [fields["text"] for event, fields in watching.said if event == "fault"]
+    [entry] = entries(cluster, "fault")
+    for text in (told, entry["text"]):
+        assert all(f"{name}.mtu: 1500" in text for name in names)
+
+
+def test_a_rail_that_breaks_later_is_in_the_story_too() -> None:
+    """Its node had a fault of that kind already."""
+    cluster, watching = watched()
+    with_small_mtu(cluster, 1)
+    watching.ticks(3)
+    _, name = with_small_mtu(cluster, 2)
+    watching.minutes(5)
+    first, second = entries(cluster, "fault")
+    assert name not in first["text"]
+    assert f"{name}.mtu: 1500" in second["text"]
+    assert second["at"] > first["at"]
+
+
+def with_small_mtu(cluster: Cluster, count: int) -> list[str]:
+    """Give so many rails of spark-2 another MTU than the other node has; their names."""
+    interfaces = cluster.node("spark-2").fabric["interfaces"][:count]
+    for interface in interfaces:
+        interface["mtu"] = 1500
+    return [interface["name"] for interface in interfaces]

@@ -26,6 +26,7 @@ count as one that has lasted."""
 CAUSES = 4
 """Causes for which one operation may be done within a pause: words that change at every look don't get
 round it."""
+NO_HELP = "did not help"
 HISTORY = "history"
 """What is written down, as a thing that can fail."""
 
@@ -40,6 +41,8 @@ class Tried:
     times: int
     until: float
     causes: frozenset[str]
+    told: str
+    """What became of it, in words that stand after its name."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,13 @@ class Backoff:
         if not waits:
             return plan
         kept = _without(plan.operations, set(waits))
-        names = ", ".join(f"{o.action} {o.resource} on {o.node}" for o in plan.operations if o.key in waits)
-        text = f"{names}: did not help; again in {human_seconds(min(waits.values()))}"
-        return replace(plan, operations=kept, held=(*plan.held, text))
+        held = []
+        for told in dict.fromkeys(self.tried[key].told for key in waits):
+            those = [o for o in plan.operations if o.key in waits and self.tried[o.key].told == told]
+            names = ", ".join(f"{o.action} {o.resource} on {o.node}" for o in those)
+            left = min(waits[operation.key] for operation in those)
+            held.append(f"{names}: {told}; again in {human_seconds(left)}")
+        return replace(plan, operations=kept, held=(*plan.held, *held))
 
     def after(self, plan: Plan, observed: Observed, outcome: Outcome, now: float) -> Backoff:
         """What was tried counts; a group that was started counts in the budget of restarts alone."""
@@ -87,12 +94,15 @@ class Backoff:
         waited for at growing pauses; a wait that ``apply`` or a reboot has ended did not fail."""
         if isinstance(error, NO_FAILURES):
             return self
-        more = not isinstance(error, UnreachableError | LeaseHeldError)
+        more, told = True, NO_HELP
+        if isinstance(error, UnreachableError | LeaseHeldError):
+            other = isinstance(error, LeaseHeldError)
+            more, told = False, "left to another sparkop" if other else "a node did not answer"
         backoff = self
         for key, cause in wanted.items():
             times = backoff._times(key, now)
             pause = backoff._pause(times if more else 0)
-            backoff = backoff._tried(key, cause, now, times + more, pause)
+            backoff = backoff._tried(key, cause, now, times + more, pause, told)
         return backoff
 
     def _done(self, key: str, cause: str, now: float) -> Backoff:
@@ -100,10 +110,13 @@ class Backoff:
         times = self._times(key, now)
         return self._tried(key, cause, now, times + 1, self._pause(times - 1) if times else 0.0)
 
-    def _tried(self, key: str, cause: str, now: float, times: int, pause: float) -> Backoff:
+    def _tried(
+        self, key: str, cause: str, now: float, times: int, pause: float, told: str = NO_HELP
+    ) -> Backoff:
         known = self.tried.get(key)
         causes = known.causes if known is not None and now < known.until else frozenset()
-        return replace(self, tried={**self.tried, key: Tried(times, now + pause, causes | {cause})})
+        tried = Tried(times, now + pause, causes | {cause}, told)
+        return replace(self, tried={**self.tried, key: tried})
 
     def _pause(self, times: int) -> float:
         return min(LONGEST, self.first * 2.0 ** min(times, 30))

@@ -211,7 +211,8 @@ class Watch:
         wanted = bool(plan.operations or due)
         self._note_leases(reading)
         aside = wanted and ((self.steps_aside and self.other_writes(reading)) or self.yields)
-        self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided, aside=aside)
+        beside = aside or self.yields or (self.steps_aside and self._other_lives)
+        self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided, aside=beside)
         if self.dry_run:
             return Tick(reading, plan)
         before, self._before = self._before, faults
@@ -444,7 +445,11 @@ class Watch:
             return False
         first = next(filter(None, (lease_in(n, reading.observed.documents[n]) for n in self._others)))
         self.teller.state("lease", first.told, event="standing-aside", holder=first.told)
-        return min(self._still().values()) < OTHER_STILL
+        return self._other_lives
+
+    @property
+    def _other_lives(self) -> bool:
+        return bool(self._others) and min(self._still().values()) < OTHER_STILL
 
     def _note_leases(self, reading: Reading) -> None:
         """Of every look: a node that was not read could not be written to either, and is counted anew."""

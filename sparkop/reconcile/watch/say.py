@@ -39,8 +39,8 @@ class Teller:
         aside: bool,
     ) -> None:
         """One look: how the group does, what is wrong, what is planned or held back. ``undecided``: whether
-        the group gives tokens is not known yet, so that nobody can say that all is well. ``aside``: what
-        is planned is left to another writer."""
+        the group gives tokens is not known yet, so that nobody can say that all is well. ``aside``: another
+        writer is at work: what is planned is left to it, and that nothing is says nothing yet."""
         self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
         self.faults(faults, over=[what for what in self._faults() if what not in faults])
         warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
@@ -60,7 +60,7 @@ class Teller:
             nodes, of = len(reading.observed.documents), len(reading.desired.spec.nodes)
             good = plan.converged
             self.told.pop("plan", None)
-            if not (good and undecided):
+            if not (good and (undecided or aside)):
                 self.state("rest", str(good), event="looked", nodes=nodes, of=of, converged=good)
 
     def faults(self, faults: Mapping[str, Fault], *, over: Iterable[str]) -> None:

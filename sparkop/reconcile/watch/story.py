@@ -78,6 +78,8 @@ class Fault:
     """When it was first seen; seconds since 1970."""
     then: str = ""
     """Its text at that moment, if it has changed since: a node that boots is told anew at each look."""
+    fields: tuple[str, ...] = ()
+    """What is not as it should be, where that is known: two rails of one node are two."""
 
     @property
     def text(self) -> str:
@@ -85,15 +87,24 @@ class Fault:
         told = self.what[: TEXT - len(self.remedy)] if len(self.remedy) < TEXT else ""
         return "; ".join(part for part in (told, self.remedy) if part)
 
+    def beside(self, other: Fault) -> Fault:
+        """Both in one, of one kind on one node: each is told, and the remedies as far as there is room."""
+        what = "; ".join(dict.fromkeys((self.what, other.what)))
+        remedy = "; ".join(dict.fromkeys(part for part in (self.remedy, other.remedy) if part))
+        if len(remedy) > TEXT // 2 and self.remedy:
+            remedy = f"{self.remedy}; the rest: sparkop diff"
+        return replace(self, what=what, remedy=remedy, fields=(*self.fields, *other.fields))
+
 
 def faults_of(plan: Plan) -> dict[str, Fault]:
     """By a name that stays the same while it lasts."""
     found: dict[str, Fault] = {}
     for blocker in plan.blockers:
-        cause = blocker.cause
+        cause, what = blocker.cause, f"{blocker.resource}@{blocker.node}"
         ended = f"{GAVE_UP}: {cause.observed}" if cause.field == GAVE_UP else ""
-        fault = Fault(blocker.node, ended or cause.told_of(blocker.resource), blocker.remedy)
-        found.setdefault(f"{blocker.resource}@{blocker.node}", fault)
+        told = ended or cause.told_of(blocker.resource)
+        fault = Fault(blocker.node, told, blocker.remedy, fields=(cause.field,))
+        found[what] = found[what].beside(fault) if what in found else fault
     for unknown in plan.unknown:
         what = f"{unknown.resource or 'node'}@{unknown.node}"
         found.setdefault(what, Fault(unknown.node, unknown.reason, unknown.remedy or ""))
@@ -105,9 +116,9 @@ def ranks_down(plan: Plan, desired: Desired, observed: Observed, before: Contain
     was found ``before`` is not over while its restart is only planned."""
     faults = [each.resource for each in plan.blockers] + [each.resource or "node" for each in plan.unknown]
     waits = any(kind_of(resource) not in (*GROUP, TRIP) for resource in faults)
-    awaited = "the fault" if waits else "its restart"
+    start = "it is started when the other faults are mended" if waits else "it waits for its restart"
     return {
-        f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; it waits for {awaited}")
+        f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; {start}")
         for node, document in observed.documents.items()
         for rank, state in down(desired, document).items()
         if waits or plan.held or f"{rank}@{node}" in before
@@ -187,7 +198,13 @@ def entries_due(
     if then is None:
         return []
     known = open_faults(entries)
-    due = [_begun(what, fault) for what, fault in now.items() if what in then and what not in known]
+    lasting = {what: fault for what, fault in now.items() if what in then}
+    due = [_begun(what, fault) for what, fault in lasting.items() if what not in known]
+    due += [
+        _begun(what, replace(fault, at=at, then=""))
+        for what, fault in lasting.items()
+        if what in known and _grown(fault, then[what], known[what])
+    ]
     told = {entry.get("id") for entry in entries}
     for what, fault in then.items():
         fresh = what not in known and _id(what, fault) not in told
@@ -200,6 +217,12 @@ def entries_due(
         for w in over
         if not _hidden(w, known[w].get("node"), unread)
     ]
+
+
+def _grown(now: Fault, then: Fault, entry: Mapping[str, Any]) -> bool:
+    """Something more is wrong there, at two looks, than its entry tells."""
+    told = entry.get("fields")
+    return isinstance(told, list) and not set(now.fields) & set(then.fields) <= set(told)
 
 
 def gone_since(
@@ -221,6 +244,7 @@ def _begun(what: str, fault: Fault) -> dict[str, Any]:
         "what": what,
         "node": fault.node,
         "text": fault.then or fault.text,
+        "fields": list(fault.fields),
         "at": fault.at,
     }
 
