@@ -19,7 +19,8 @@ def command(
 ) -> int:
     """Stop serving: remove ranks and guards, check that they are gone and that memory is back.
 
-    `watch` leaves a stopped cluster alone until the next `apply`.
+    `watch` leaves a stopped cluster alone until the next `apply` that starts something.
+    Where the cluster was destroyed, or never applied, nothing is written.
     A node that does not answer, or whose state folder can't be written, is named; the others are stopped.
     Exit codes: 0 stopped, 4 a node did not answer (its ranks may still run), 5 another sparkop writes,
     6 a container stays, or a node's state folder can't be written.

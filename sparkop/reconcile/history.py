@@ -80,7 +80,7 @@ def _unapplied(cluster: str, documents: Mapping[str, Document]) -> str:
     """Why the nodes don't show that it was applied; empty when every one that can tell does. A node that was
     off during a ``destroy`` shows it, and so does the rest when another one was set up anew: both have to be
     told by a human."""
-    told = {name: _applied(cluster, document) for name, document in documents.items()}
+    told = {name: applied_on(cluster, document) for name, document in documents.items()}
     bare = [name for name, applied in told.items() if applied is False]
     if bare:
         where = "" if len(bare) == len(told) else f" on {', '.join(bare)}"
@@ -88,7 +88,7 @@ def _unapplied(cluster: str, documents: Mapping[str, Document]) -> str:
     return "" if True in told.values() else "no node tells whether it was applied"
 
 
-def _applied(cluster: str, document: Document) -> bool | None:
+def applied_on(cluster: str, document: Document) -> bool | None:
     """This node has what only ``apply`` writes; None when it can't tell. What a watch, a guard or a download
     leaves there is no sign of it: a watch has made clusters again that were destroyed. A folder without the
     mark is told even while Docker is silent: nothing could be started there anyway."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sparkop.hosts.obstacle import obstacle
 from sparkop.reconcile.plan import GROUP, Plan
+from sparkop.resources import intent
 from sparkop.resources.base import Difference, Resource
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
@@ -58,7 +59,7 @@ def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Oper
     kept: list[Operation] = []
     for kind, difference in found.items():
         for operation in difference.operations:
-            if kind in GROUP:
+            if kind in (*GROUP, intent.KIND):  # a human's stop holds until there is a start
                 forbidden = bool(observed.unknown) or any(k != "endpoint" for k, _ in bad)
             else:
                 forbidden = any((base, operation.node) in bad for base in _bases(kind))

@@ -10,6 +10,7 @@ from sparkop.errors import SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
 from sparkop.reconcile.carry_out import carry_out
+from sparkop.reconcile.history import applied_on
 from sparkop.reconcile.lease import hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
@@ -24,6 +25,7 @@ from sparkop.resources.memguard import removal_of
 from sparkop.resources.operations import Action, Cause, Operation, with_remedy
 from sparkop.resources.rank import removals_of, waiting_for
 from sparkop.resources.registry import GROUP_RESOURCES, RESOURCES
+from sparkop.resources.state import LEASE
 from sparkop.spec.models import ClusterSpec
 from sparkop.threads import AnyOf
 
@@ -52,16 +54,20 @@ class Stopped:
     interrupted: bool = False
     already: bool = False
     """Nothing ran, and the human's wish was written down before."""
+    absent: bool = False
+    """Destroyed, or never applied: nothing ran, and nothing was written."""
 
 
 def plan_stop(reading: Reading, by: str, at: float, without: Container[str] = ()) -> Plan:
     """First the mark of the human's wish, then ranks (head first) and guards, then the look that all is gone.
 
-    Pure. Only for nodes whose Docker engine was read, and not for those of ``without``.
+    Pure. Only for nodes whose Docker engine was read and that have something of the cluster; not for those
+    of ``without``.
     """
     desired, observed = reading.desired, reading.observed
-    read = (name for name in desired.nodes if observed.documents[name].docker is not None)
-    nodes = [name for name in read if name not in without]
+    nodes = [
+        name for name, found in _there(reading).items() if found.docker is not None and name not in without
+    ]
     marks = [
         Operation(Action.RECORD, name, "intent", CAUSE, parameters={"by": by, "at": at})
         for name in nodes
@@ -81,6 +87,24 @@ def plan_stop(reading: Reading, by: str, at: float, without: Container[str] = ()
     ]
     waits = [waiting_for(nodes, ranks_gone, nodes[0])] if removals else []
     return Plan((*marks, *removals, *guards, *waits), unknown=tuple(observed.unknown.values()))
+
+
+def _there(reading: Reading) -> dict[str, Document]:
+    """Nodes that were read, but none where the cluster was destroyed, or never applied: a mark, or a lease,
+    would make its state folder again."""
+    documents = ((name, reading.observed.documents[name]) for name in reading.desired.nodes)
+    cluster = reading.desired.spec.name
+    return {
+        name: document
+        for name, document in documents
+        if applied_on(cluster, document) is not False or _is_held(document)
+    }
+
+
+def _is_held(document: Document) -> bool:
+    """Somebody works there, who may be about to apply; or a damaged lease does not tell."""
+    lease = (document.state or {}).get(LEASE, {"released": True})
+    return not isinstance(lease, dict) or not lease.get("released")
 
 
 def _marked(document: Document) -> bool:
@@ -111,7 +135,7 @@ def stop_serving(
     interrupted = False
     refused: Mapping[str, SparkopError] = {}
     for again in (True, False) if plan.operations else ():
-        documents = reading.observed.documents
+        documents = _there(reading)
         with hold(
             spec,
             hosts,
@@ -125,7 +149,7 @@ def stop_serving(
         ) as held:
             refused = held.refused
             reading = _look(spec, hosts, clock, emit, AnyOf(stop, held.lost))
-            if again and reading.observed.documents.keys() - documents.keys():
+            if again and _there(reading).keys() - documents.keys():
                 continue  # a node has come back: it takes the lease with the others
             plan = plan_stop(reading, holder.partition("/")[0], clock.time(), refused)
             outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
@@ -161,13 +185,16 @@ def _look(
 def _stopped(reading: Reading, plan: Plan, interrupted: bool, refused: Mapping[str, SparkopError]) -> Stopped:
     removed = removed_by(plan)
     documents = reading.observed.documents
+    nothing = not plan.operations and not plan.unknown and not refused
+    absent = nothing and not _there(reading)
     return Stopped(
         removed={name: tuple(names) for name, names in removed.items()},
         available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
         unknown=unanswered(reading),
         refused={name: _refusal(reading, name, refused[name]) for name in documents if name in refused},
         interrupted=interrupted,
-        already=not plan.operations and not plan.unknown and not refused,
+        already=nothing and not absent,
+        absent=absent,
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparkop.reconcile.access import access_of
+from sparkop.reconcile.history import UNAPPLIED
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import counted, human_bytes
 from sparkop.views.console import out, print_json, print_lines, talk
@@ -45,6 +46,8 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
     console = out()
     if stopped.already:
         talk().print("already stopped: nothing runs; sparkop apply starts it again")
+    if stopped.absent:
+        talk().print(f"nothing to stop: the cluster was {UNAPPLIED}; sparkop apply starts it")
     for node in dict.fromkeys((*stopped.removed, *stopped.available)):
         if node in stopped.refused:
             continue

@@ -11,12 +11,14 @@ from sparkop.errors import BlockedError, LeaseHeldError, SpecError, UnreachableE
 from sparkop.hosts.base import Json
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import observe as observing
+from sparkop.reconcile.destroy import destroy
 from sparkop.reconcile.lease import EXPIRY
 from sparkop.reconcile.logs import rank_logs
 from sparkop.resources.weights.resource import WeightFiles
 from sparkop.spec.models import ClusterSpec
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.test_lease import silent_holder, write
+from tests.reconcile.worlds import CHANGES
 
 REFUSED = {"kind": "vllm", "context": 32768, "environment": {"VLLM_API_KEY": "k"}}
 
@@ -143,6 +145,49 @@ def test_a_second_stop_says_that_it_was_stopped_already() -> None:
     again = cluster.stop()
     assert again.already
     assert set(again.available) == {"spark-1", "spark-2"}
+
+
+@pytest.mark.parametrize("before", ["destroyed", "never applied", "of another cluster"])
+def test_stop_writes_nothing_where_the_cluster_is_not_there(before: str) -> None:
+    """It made the state folder of a destroyed cluster again, with a lease and a mark in it."""
+    cluster = Cluster.make()
+    if before == "destroyed":
+        cluster.apply()
+        destroy(cluster.spec, cluster.hosts(), clock=cluster.clock, resources=SIMULATED)
+    if before == "of another cluster":
+        for node in cluster.world.nodes.values():
+            node.files[node.path("cluster.json", "~/.sparkop/test")] = (b'{"cluster": "other"}', 0o644)
+    files = {name: dict(node.files) for name, node in cluster.world.nodes.items()}
+    stopped = cluster.stop()
+    assert (stopped.absent, stopped.already, stopped.removed) == (True, False, {})
+    assert {name: node.files for name, node in cluster.world.nodes.items()} == files
+
+
+def test_stop_leaves_a_node_alone_that_has_nothing_of_the_cluster() -> None:
+    """One that a destroy has done, or that is new in the spec: no folder is made there for a lease."""
+    cluster = Cluster.make()
+    cluster.apply()
+    bare = cluster.node("spark-2")
+    bare.files.clear()
+    bare.containers.clear()
+    stopped = cluster.stop()
+    assert set(stopped.removed) == {"spark-1"}
+    assert cluster.observe().history.intent.stopped
+    assert bare.files == {}
+
+
+def test_a_blocked_apply_leaves_the_stop() -> None:
+    """It took the mark away and started nothing: a watch would have, against the human's word."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.stop()
+    CHANGES["containers"](cluster.node("spark-2"), {"test-r1": {}})
+    for _ in range(2):
+        with pytest.raises(BlockedError, match="not made by sparkop"):
+            cluster.apply()
+    assert all("/home/spark/.sparkop/test/intent.json" in node.files for node in cluster.world.nodes.values())
+    cluster.apply(adopt=True)
+    assert not cluster.observe().history.intent.stopped
 
 
 def test_logs_of_a_rank_that_the_spec_has_not_names_the_ranks() -> None:
