@@ -35,22 +35,21 @@ def show(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], ou
 @group.command("break")
 @spec_options
 @yes_option
-def break_(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], yes: bool) -> None:
+def break_(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], yes: bool) -> int:
     """Take the lease from whoever holds it: none of its writes is accepted any more.
 
-    Only when the holder is gone for good. Exit codes: 0, 4 a node could not be read.
+    Only when the holder is gone for good. Tells of every node; of one that is silent the others lose it all
+    the same. Exit codes: 0, 4 a node could not be read, 6 it could not be written on a node.
     """
     from sparkop.reconcile.lease import break_lease
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.views.confirm import confirm
+    from sparkop.views.lease import show_broken
 
     loaded, _ = reach_spec(spec, overlays, sets)
     if not yes:
         confirm(f"Fence out whoever writes to cluster {loaded.spec.name} now?")
     with writable_nodes(loaded.spec) as hosts:
         broken = break_lease(loaded.spec, hosts)
-    for holder in dict.fromkeys(broken.values()):
-        where = ", ".join(node for node, who in broken.items() if who == holder)
-        click.echo(f"taken from {holder}, and given back on {where}", err=True)
-    if not broken:
-        click.echo("nobody held it", err=True)
+    show_broken(broken)
+    return next((each.exit_code for each in broken.values() if isinstance(each, SparkopError)), ExitCode.OK)

@@ -343,26 +343,33 @@ def _held(node: str, lease: LeaseState | None, cause: str | None = None) -> Leas
     )
 
 
-def break_lease(spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None) -> dict[str, str]:
-    """Take the lease from whoever has it, and give it back; a human's decision. Returns node -> from whom.
+def break_lease(
+    spec: ClusterSpec, hosts: Mapping[str, Host], *, holder: str | None = None
+) -> dict[str, str | SparkopError | None]:
+    """Take the lease from whoever has it, and give it back; a human's decision. Returns of every node from
+    whom, None where nobody had it, or why it could not be taken: the others lose it all the same.
 
     Whoever had it is fenced out: none of its writes is accepted any more. A damaged lease is written anew.
-    Raises UnreachableError.
     """
     current = show_lease(spec, hosts)
-    broken: dict[str, str] = {}
-    tokens = [lease.token for lease in current.values() if isinstance(lease, LeaseState)]
+    token = 1 + max((each.token for each in current.values() if isinstance(each, LeaseState)), default=0)
+    told: dict[str, str | SparkopError | None] = {}
     for node in spec.nodes:
-        lease = current[node.name]
-        if isinstance(lease, SparkopError) and not isinstance(lease, DamagedLeaseError):
-            raise lease
-        if lease is None or (isinstance(lease, LeaseState) and lease.released):
-            continue
-        fence = Fence(
-            spec.name, holder or new_holder(), 1 + max(tokens, default=0), state_directory(spec, node)
-        )
-        info = {"who": _who(), "command": BREAK}
-        hosts[node.name].act("lease.acquire", {"expected": None, "info": info, "force": True}, fence)
-        hosts[node.name].act("lease.release", {}, fence)
-        broken[node.name] = lease.told if isinstance(lease, LeaseState) else "a damaged lease"
-    return broken
+        fence = Fence(spec.name, holder or new_holder(), token, state_directory(spec, node))
+        try:
+            told[node.name] = _taken(hosts[node.name], current[node.name], fence)
+        except SparkopError as error:
+            told[node.name] = error
+    return told
+
+
+def _taken(host: Host, lease: LeaseState | SparkopError | None, fence: Fence) -> str | None:
+    """From whom the lease of one node was taken."""
+    if isinstance(lease, SparkopError) and not isinstance(lease, DamagedLeaseError):
+        raise lease
+    if lease is None or (isinstance(lease, LeaseState) and lease.released):
+        return None
+    info = {"who": _who(), "command": BREAK}
+    host.act("lease.acquire", {"expected": None, "info": info, "force": True}, fence)
+    host.act("lease.release", {}, fence)
+    return lease.told if isinstance(lease, LeaseState) else "a damaged lease"

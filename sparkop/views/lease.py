@@ -9,7 +9,7 @@ from rich.text import Text
 from sparkop.errors import SparkopError
 from sparkop.reconcile.lease_seen import LeaseState
 from sparkop.resources.operations import with_remedy
-from sparkop.views.console import out, print_json
+from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
 
 
@@ -20,6 +20,23 @@ def show_leases(leases: Mapping[str, LeaseState | SparkopError | None], output: 
         return
     for node, lease in leases.items():
         out().print(Text.assemble((f"{node}: ", "bold"), _words(lease)))
+
+
+def show_broken(broken: Mapping[str, str | SparkopError | None]) -> None:
+    """Of every node, on stderr: from whom the lease was taken, or why it was not; nodes that say the same in
+    one line."""
+    lines = {node: _outcome(each) for node, each in broken.items()}
+    for line in dict.fromkeys(lines.values()):
+        where = ", ".join(node for node, told in lines.items() if told == line)
+        talk().print(Text.assemble((f"{where}: ", "bold"), line))
+
+
+def _outcome(each: str | SparkopError | None) -> str:
+    if isinstance(each, SparkopError):
+        again = "sparkop lease break again when it answers"
+        told = with_remedy(each.reason, f"{each.remedy}; then {again}" if each.remedy else again)
+        return f"not taken: {told}"
+    return "nobody held it" if each is None else f"taken from {each}, and given back"
 
 
 def _words(lease: LeaseState | SparkopError | None) -> tuple[str, str]:

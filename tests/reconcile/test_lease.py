@@ -20,6 +20,7 @@ from sparkop.reconcile.lease import EXPIRY, LOOK_EVERY, Held, break_lease, hold,
 from sparkop.reconcile.lease_seen import DamagedLeaseError, LeaseState, beside_a_writer, show_lease
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase, ignore
+from sparkop.views.lease import show_broken
 from tests.reconcile.simulation import Cluster, PlayedWeights, SimulatedClock, spec_of
 
 
@@ -302,7 +303,24 @@ def test_break_fences_the_old_holder_out() -> None:
     for told in (caught.value.cause, lost.value.cause):
         assert "ran sparkop lease break" in str(told)
         assert "taken over" not in str(told)
-    assert break_lease(cluster.spec, cluster.hosts()) == {}
+    assert set(break_lease(cluster.spec, cluster.hosts()).values()) == {None}
+
+
+def test_break_tells_of_every_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """A silent one was all that was told, and the holder kept the lease of the others."""
+    cluster = Cluster.make(spec_of(3))
+    silent_holder(cluster, "ada")
+    cluster.node("spark-2").answer = Answer.SILENT
+    broken = break_lease(cluster.spec, cluster.hosts())
+    assert isinstance(broken["spark-2"], UnreachableError)
+    show_broken(broken)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("spark-1, spark-3: taken from ")
+    assert lines[1].startswith("spark-2: not taken: ")
+    assert "sparkop lease break again when it answers" in lines[1]
+    cluster.node("spark-2").answer = Answer.WHOLE
+    assert [state.token for state in states(cluster)] == [2, 1, 2]
 
 
 def test_a_node_that_is_silent_for_a_beat_does_not_cost_the_lease() -> None:
@@ -570,6 +588,9 @@ def test_a_damaged_lease_is_not_free_and_breaking_it_mends_it() -> None:
     with pytest.raises(DamagedLeaseError) as caught:
         cluster.apply(emit=ignore)
     assert (caught.value.node, caught.value.remedy) == ("spark-2", "sparkop lease break")
-    assert break_lease(cluster.spec, cluster.hosts()) == {"spark-2": "a damaged lease"}
+    assert break_lease(cluster.spec, cluster.hosts()) == {
+        "spark-1": None,
+        "spark-2": "a damaged lease",
+    }
     cluster.apply(emit=ignore)
     assert all(state.released for state in states(cluster))
