@@ -74,6 +74,7 @@ def _active(look: Look) -> Iterator[Finding]:
                 f"{device.state}, with {held} on {interface.name}",
                 "ACTIVE: the group runs with less bandwidth",
                 _mend_half(look, device),
+                lessens=True,
                 ports=(device.name,),
             )
     yield ok(f"ACTIVE: {', '.join(up)}")
