@@ -17,6 +17,9 @@ from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.incident import KEPT
 from sparkop.resources.operations import Blocker, Cause, Unknown
+from sparkop.resources.registry import RESOURCES
+from sparkop.resources.weights.files import Checkpoint
+from sparkop.resources.weights.resource import WeightFiles
 from tests.reconcile.simulation import PORT, SIMULATED, Cluster, spec_of
 from tests.reconcile.worlds import CHANGES
 
@@ -564,3 +567,19 @@ def test_what_could_not_be_read_is_told_beside_what_is_blocked() -> None:
     assert caught.value.detail is not None
     assert caught.value.detail.count("spark-1 unknown: Docker does not answer") == 1
     assert "sudo systemctl start docker" in caught.value.detail
+
+
+def test_where_every_node_is_silent_the_hub_is_not_what_is_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing could be read: 4. It ended with 6, as if a human had to mend the hub's list."""
+    away = Checkpoint(None, error=UnreachableError("the hub does not answer"))
+    monkeypatch.setattr(WeightFiles, "prepare", lambda *_: away)
+    cluster = Cluster.make()
+    for node in cluster.spec.nodes:
+        cluster.node(node.name).answer = Answer.SILENT
+    with pytest.raises(UnreachableError, match="could not be read: spark-1, spark-2"):
+        cluster.apply(resources=RESOURCES)
+    cluster.node("spark-1").answer = Answer.WHOLE
+    with pytest.raises(BlockedError, match="the hub does not answer"):
+        cluster.apply(resources=RESOURCES)

@@ -96,6 +96,9 @@ class WeightFiles(Resource):
 
 
 def _not_listed(desired: Desired, checkpoint: object) -> Difference:
+    """Of nodes that were read: where all are silent, that is what is in the way, and no human's to mend."""
+    if not desired.nodes:
+        return Difference()
     error = checkpoint.error if isinstance(checkpoint, Checkpoint) else None
     weights = desired.spec.weights
     cause = Cause(
