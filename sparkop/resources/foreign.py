@@ -144,16 +144,21 @@ def _need_ports_again(desired: Desired, observed: Observed, history: History) ->
 def _of_another(spec: ClusterSpec, document: Document, port: Port | None) -> bool:
     """Whether it is certain that no rank of ours has the port that its labels name: not every engine keeps
     the one where ranks meet. A process of another user can't be told from a rank's."""
-    if port is None or port.cgroup is None:
-        return False
-    return not any(rank.id in port.cgroup for rank, _ in ours(document, spec.name, ROLE_RANK))
+    return port is not None and port.cgroup is not None and _rank_of(spec, document, port) is None
+
+
+def _rank_of(spec: ClusterSpec, document: Document, port: Port) -> str | None:
+    """The container of our rank whose process has the port, by its cgroup."""
+    cgroup = port.cgroup or ""
+    return next((rank.name for rank, _ in ours(document, spec.name, ROLE_RANK) if rank.id in cgroup), None)
 
 
 def _ports_of(
     spec: ClusterSpec, node: DesiredNode, document: Document, anew: bool
 ) -> list[Blocker | Unknown]:
     """Ports that are held, or may be, by another than a rank of ours: those go free with it. ``anew``: ranks
-    that run are replaced."""
+    that run are replaced. A rank's process can outlive a Docker that was killed, for a while: Docker then
+    says that it has ended."""
     own = ports_held(spec.name, document)
     if own is None or document.docker is None:
         return []
@@ -167,6 +172,10 @@ def _ports_of(
             found.append(Unknown(node.name, f"port {number}: {why}", KIND))
             continue
         if not port.listening:
+            continue
+        if own_rank := _rank_of(spec, document, port):
+            why = f"port {number}: {own_rank} has ended by Docker's word, but its process still has the port"
+            found.append(Unknown(node.name, why, KIND, f"look again in a minute; then: sudo kill {port.pid}"))
             continue
         who = f"{port.process} (pid {port.pid})" if port.process else f"a process of uid {port.uid}"
         field = "api.port" if number == spec.api.port else "engine.rendezvousPort"
