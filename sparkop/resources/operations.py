@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
 from sparkop.records import dataclass
+
+DO = "; do: "
+"""Between what is wrong and what to do, on one line."""
 
 
 class Action(StrEnum):
@@ -112,9 +115,29 @@ class Unknown:
         return with_remedy(self.reason, self.remedy)
 
 
+def folded(unknown: Sequence[Unknown]) -> tuple[Unknown, ...]:
+    """What one cause hides on a node as one: a silent Docker looks like four faults otherwise."""
+    same: dict[tuple[str, str], list[Unknown]] = {}
+    for each in unknown:
+        same.setdefault((each.node, each.reason), []).append(each)
+    return tuple(map(_as_one, same.values()))
+
+
+def _as_one(same: Sequence[Unknown]) -> Unknown:
+    first = same[0]
+    others = dict.fromkeys(each.resource or "node" for each in same if each.resource != first.resource)
+    remedy = next((each.remedy for each in same if each.remedy), None)
+    return replace(first, reason=hiding(first.reason, tuple(others)), remedy=remedy)
+
+
+def hiding(reason: str, kinds: Sequence[str]) -> str:
+    """The reason, and which other kinds are not known because of it."""
+    return f"{reason} (so not known either: {', '.join(kinds)})" if kinds else reason
+
+
 def with_remedy(reason: str, remedy: str | None) -> str:
     """One text of both. The remedy ends it: what is copied to the line's end can be typed as it is."""
-    return f"{reason}; do: {remedy}" if remedy else reason
+    return f"{reason}{DO}{remedy}" if remedy else reason
 
 
 @dataclass(frozen=True)

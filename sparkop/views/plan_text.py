@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.compare import human_bytes, human_seconds
-from sparkop.resources.operations import Blocker, Cost, Operation, Origin, Unknown, with_remedy
+from sparkop.resources.operations import Blocker, Cost, Operation, Origin, Unknown, folded, with_remedy
 
 ORIGINS = {
     Origin.SPEC: "the spec was changed",
@@ -20,7 +20,7 @@ def plan_lines(plan: Plan) -> list[str]:
     causes = [operation.cause for operation in plan.operations]
     lines = [operation_line(each, said=each.cause in causes[:at]) for at, each in enumerate(plan.operations)]
     lines += [blocker_line(blocker) for blocker in plan.blockers]
-    lines += [unknown_line(unknown) for unknown in plan.unknown]
+    lines += [unknown_line(unknown) for unknown in folded(plan.unknown)]
     lines += [f"warning   {warning}" for warning in plan.warnings]
     return [*lines, "converged: nothing to do"] if plan.converged else lines
 

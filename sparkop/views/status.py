@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -9,8 +11,9 @@ from rich.text import Text
 
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.speeds import Speeds
-from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, Status
+from sparkop.reconcile.status import GuardStatus, NodeStatus, RankStatus, ResourceStatus, Status
 from sparkop.resources.compare import human_bytes, precise_seconds
+from sparkop.resources.operations import DO, hiding, with_remedy
 from sparkop.resources.trip import FILE as TRIP
 from sparkop.resources.trip import Story
 from sparkop.views.console import out, print_json
@@ -173,20 +176,38 @@ def _complaints(node: NodeStatus) -> list[Text]:
         told = f"memory available is under the {node.memory_under} floor"
         style = "yellow" if node.memory_under == "soft" else "red"
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (told, style)))
-    for resource in node.resources:
-        if resource.state != "ok":
-            lines.append(
-                Text.assemble(
-                    (f"{node.node}: ", "bold"),
-                    (f"{_SIGN[resource.state]} {resource.resource}", _STYLE[resource.state]),
-                    f": {resource.detail}",
-                )
+    for resource in _told_once(node.resources):
+        lines.append(
+            Text.assemble(
+                (f"{node.node}: ", "bold"),
+                (f"{_SIGN[resource.state]} {resource.resource}", _STYLE[resource.state]),
+                f": {resource.detail}",
             )
+        )
     if node.guard and node.guard.story:
         lines += story_lines(node.node, node.guard.story)
     if node.guard and node.guard.advice:
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.guard.advice, "yellow")))
     return lines
+
+
+def _told_once(resources: Sequence[ResourceStatus]) -> list[ResourceStatus]:
+    """What is not as desired; what one cause hides, as one."""
+    hidden: dict[str, list[ResourceStatus]] = {}
+    for each in resources:
+        if each.state != "ok":
+            cause = each.detail.partition(DO)[0] if each.state == "unknown" else f"{each.resource}:"
+            hidden.setdefault(cause, []).append(each)
+    return [_as_one(cause, same) for cause, same in hidden.items()]
+
+
+def _as_one(cause: str, same: Sequence[ResourceStatus]) -> ResourceStatus:
+    first, *others = same
+    if not others:
+        return first
+    remedy = next((r for each in same if (r := each.detail.partition(DO)[2])), None)
+    told = with_remedy(hiding(cause, [each.resource for each in others]), remedy)
+    return replace(first, detail=told)
 
 
 def story_lines(node: str, story: Story) -> list[Text]:

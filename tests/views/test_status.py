@@ -142,3 +142,22 @@ def test_token_zero_is_told_with_its_cause_and_what_to_do(capsys: pytest.Capture
     assert "degenerate (only '!', 16 times)" in text
     assert "likely cause: token 0" in text
     assert "do: name image.build" in text
+
+
+def test_a_silent_docker_is_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was told four times, and looked like four; JSON has every kind."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-2").docker_up = False
+    reading = cluster.observe()
+    status = status_of(reading, cluster.plan())
+    show_status(status)
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("Docker does not answer") == 1
+    assert "(so not known either: image, memguard, rank); do: sudo systemctl start docker" in text
+    assert [each.resource for each in status.nodes[1].resources if each.state == "unknown"] == [
+        "prerequisites",
+        "image",
+        "memguard",
+        "rank",
+    ]
