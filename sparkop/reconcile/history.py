@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -54,6 +54,7 @@ def history_of(
     starts = [e for e in entries if e.get("event") == "start"]
     ready = [e for e in entries if e.get("event") == "ready"]
     served = [e for e in entries if e.get("event") in ("ready", SERVED)]
+    count = _counted(entries)
     return History(
         intent=max(intents, key=lambda i: i.at, default=Intent()),
         trips=trips,
@@ -61,7 +62,8 @@ def history_of(
         generation=max((_number(e.get("generation")) for e in starts), default=0),
         ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
         start_seconds=_measured(ready),
-        restarts=_restarts(entries),
+        restarts=tuple(count.restarts),
+        booted=count.booted,
         unfinished=_unfinished(entries),
         gave_up=_gave_up(entries),
         forgotten=damaged or _forgotten(entries),
@@ -104,38 +106,47 @@ class _Count:
 
     def __init__(self) -> None:
         self.restarts: list[Restart] = []
-        self._booted = False
+        self.booted: tuple[str, ...] = ()
+        """Nodes that have booted since the last start."""
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """One more entry."""
         if entry.get("event") == BOOTED:
-            self._booted = True
+            self._boot(str(entry.get("node") or "a node"))
         elif entry.get("event") == "start" and entry.get("by") == WATCH:
             if self.restarts and self.restarts[-1].epoch == entry.get("resumes"):
-                self._booted |= self.restarts.pop().booted
-            self.restarts.append(_restart(entry, booted=self._booted))
-            self._booted = False
+                self._boot(*self.restarts.pop().booted)
+            self.restarts.append(_restart(entry, self.booted))
+            self.booted = ()
         elif entry.get("event") in ("start", SERVED, CLEARED):
             self.restarts.clear()
-            self._booted = False
+            self.booted = ()
+
+    def _boot(self, *nodes: str) -> None:
+        self.booted = tuple(dict.fromkeys((*self.booted, *nodes)))
 
 
-def _restart(entry: Mapping[str, Any], *, booted: bool) -> Restart:
+def told_boots(nodes: Sequence[str]) -> str:
+    """Why ranks ended that a boot has ended, whatever their exit codes."""
+    return f"{' and '.join(nodes)} booted anew"
+
+
+def _restart(entry: Mapping[str, Any], booted: tuple[str, ...]) -> Restart:
     return Restart(
         epoch=_number(entry.get("epoch")),
         at=_moment(entry),
-        why=str(entry.get("why") or ""),
+        why=told_boots(booted) if booted else str(entry.get("why") or ""),
         generation=_number(entry.get("generation")),
-        node=str(entry.get("node") or ""),
+        node="" if booted else str(entry.get("node") or ""),
         booted=booted,
     )
 
 
-def _restarts(entries: list[dict[str, Any]]) -> tuple[Restart, ...]:
+def _counted(entries: list[dict[str, Any]]) -> _Count:
     count = _Count()
     for entry in entries:
         count.take(entry)
-    return tuple(count.restarts)
+    return count
 
 
 def _unfinished(entries: list[dict[str, Any]]) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 
-from sparkop.reconcile.history import GAVE_UP, WATCH
+from sparkop.reconcile.history import GAVE_UP, WATCH, told_boots
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
 from sparkop.resources.compare import counted, human_seconds
@@ -32,6 +32,8 @@ class Asked:
     """Seconds before the second, third and fourth restart; after the last there is none any more."""
     told_at: float = 0.0
     """When the nodes were read, seconds since 1970."""
+    booted: tuple[str, ...] = ()
+    """Nodes that have booted since all was well, and of which the history does not know it yet."""
 
 
 BOOTS = 3
@@ -74,7 +76,7 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
     tried = _tried(plan, history)
     count = len(tried)
     if count > len(asked.pauses):
-        return _given_up(plan, tried)
+        return _given_up(plan, tried, tuple(dict.fromkeys((*history.booted, *asked.booted))))
     if tried:
         passed = now - tried[-1].at
         left = asked.pauses[count - 1] - passed
@@ -95,10 +97,12 @@ def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
     return tuple(each for each in own if each not in spared)
 
 
-def _given_up(plan: Plan, tried: tuple[Restart, ...]) -> Plan:
+def _given_up(plan: Plan, tried: tuple[Restart, ...], booted: tuple[str, ...]) -> Plan:
+    """``booted``: nodes that have since the last start."""
     begin = next(o for o in plan.operations if o.action is Action.RECORD)
     ends = [(each.node, each.why) for each in tried[1:]]
-    ends.append((begin.parameters.get("cause_node", ""), begin.cause.told))
+    last = (begin.parameters.get("cause_node", ""), begin.cause.told)
+    ends.append(("", told_boots(booted)) if booted else last)
     times = Counter(" ".join(part for part in (node, _shortly(why)) if part) for node, why in ends)
     told = ", ".join(end if count == 1 else f"{end}, {count} times" for end, count in times.items())
     cause = Cause(GAVE_UP, f"{counted(len(tried), 'restart')} did not last ({told})", "a group that serves")

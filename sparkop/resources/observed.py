@@ -96,8 +96,8 @@ class Restart:
     generation: int = 0
     node: str = ""
     """Where the cause was."""
-    booted: bool = False
-    """A node had booted since the start before."""
+    booted: tuple[str, ...] = ()
+    """Nodes that had booted since the start before: that is why."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,8 @@ class History:
     """How long the last start took, from the first rank to the first token; None: not measured yet."""
     restarts: tuple[Restart, ...] = ()
     """Restarts by ``watch``, oldest first, since a human started the group or it has served for long."""
+    booted: tuple[str, ...] = ()
+    """Nodes that have booted since the last start."""
     unfinished: int = 0
     """Number of the group that ``watch`` restarted last, if nothing tells how that ended; 0 for a restart
     that goes on with another: what is broken off again and again counts."""

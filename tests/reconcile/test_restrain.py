@@ -73,7 +73,7 @@ def test_pauses_grow_and_end(ago: tuple[float, ...], allowed: bool) -> None:
 def test_the_first_few_restarts_after_a_boot_cost_nothing(boots: int, allowed: bool) -> None:
     """A power cut is no fault of the numbers, but nodes that boot again and again have an end, too."""
     history = after(*range(60, 60 - boots, -1))
-    booted = replace(history, restarts=tuple(replace(each, booted=True) for each in history.restarts))
+    booted = replace(history, restarts=tuple(replace(each, booted=("spark-2",)) for each in history.restarts))
     assert ("rank/0" in kinds(restrain(GROUP, booted, WATCH, NOW))) is allowed
 
 

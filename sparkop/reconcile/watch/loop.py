@@ -259,7 +259,10 @@ class Watch:
         """Pure: what has to be done, and what of it may be done now."""
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
-        plan = restrain(plan, reading.history, replace(self.asked, told_at=reading.observed.at), now)
+        boots = boots_in(reading.observed).items()
+        booted = tuple(node for node, boot in boots if self._boots.get(node, boot) != boot)
+        asked = replace(self.asked, told_at=reading.observed.at, booted=booted)
+        plan = restrain(plan, reading.history, asked, now)
         return self.backoff.spare(plan, reading.observed, self.clock.monotonic())
 
     def act(self, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
