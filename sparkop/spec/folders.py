@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from posixpath import normpath
+import re
+from posixpath import normpath, relpath
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -16,9 +17,22 @@ _SYSTEM = frozenset(
 """At the top: with all below."""
 _SHARED = frozenset(["home", "lost+found", "media", "mnt", "opt", "root", "run", "snap", "srv", "tmp", "var"])
 """At the top: what lies below may be anyone's."""
+_OF_VAR = frozenset(
+    ["backups", "cache", "crash", "lib", "local", "lock", "log", "mail", "opt", "run", "snap", "spool", "tmp"]
+)
+"""What distributions put into /var."""
+_OF_LOCAL = frozenset(["bin", "etc", "games", "include", "lib", "libexec", "man", "sbin", "share", "src"])
+"""The same of /usr/local."""
+_OF_HOME = re.compile(r"/\.(cache|config|local|local/(bin|lib|share|state))")
+"""Folders in a home that all programs share."""
+_FILES = re.compile(r"/\.(bash\w*|zsh\w*|zprofile|profile|login|netrc|gitconfig|npmrc|pypirc|vimrc|inputrc)")
+"""Files in a home that other programs read."""
 _DOCKER = ("/var/lib/containerd", "/var/lib/docker")
 _HOME = "/home/user"
 """Where ``~`` is taken to be."""
+_IN_HOME = re.compile("/root(?=/)|/home/[^/]+(?=/)")
+STATES = "~/.sparkop"
+"""Where the state folders of clusters lie when the spec names no other place."""
 
 
 def _whole(path: str) -> str:
@@ -29,7 +43,7 @@ def _whole(path: str) -> str:
 def _objection(path: str) -> str | None:
     whole = _whole(path)
     parts = whole.split("/")[1:]
-    if parts[0] in ("", *_SYSTEM) or any(is_within(whole, each) for each in _DOCKER):
+    if _is_systems(parts) or any(is_within(whole, each) for each in _DOCKER):
         return "is the system's"
     if whole == "/root" or (parts[0] == "home" and len(parts) == 2):
         return "is a home folder itself"
@@ -37,9 +51,26 @@ def _objection(path: str) -> str | None:
         return "is SSH's"
     if parts[-1] == ".sparkop":
         return "holds the state folders of all clusters"
-    if (len(parts) == 1 and parts[0] in _SHARED) or (parts[0] == "var" and len(parts) == 2):
+    in_home = _IN_HOME.sub("", whole)
+    if _FILES.fullmatch(in_home):
+        return "is another program's file"
+    in_var = len(parts) == 2 and parts[0] == "var" and parts[1] in _OF_VAR
+    if (len(parts) == 1 and parts[0] in _SHARED) or in_var or _OF_HOME.fullmatch(in_home):
         return "is shared by all programs"
     return None
+
+
+def _is_systems(parts: list[str]) -> bool:
+    """Of /usr/local what a user has put there, also into its ``share``, is not."""
+    own = parts[2:] if parts[:2] == ["usr", "local"] else []
+    theirs = own[:1] == ["share"] and len(own) > 1 and own[1] != "man"
+    return parts[0] in ("", *_SYSTEM) and not theirs and (not own or own[0] in _OF_LOCAL)
+
+
+def among_states(path: str) -> str | None:
+    """The state folder within `STATES` that a path names, or in which it lies; None elsewhere."""
+    below = relpath(_whole(path), _whole(STATES)).split("/")
+    return None if below[0] in ("..", ".") else f"{STATES}/{below[0]}"
 
 
 def _own(path: str) -> str:

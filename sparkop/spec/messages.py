@@ -274,7 +274,8 @@ def _wrong_scalar(field: Field | None, found: Found, path: Path) -> Problem:
             path,
             f"{given} is not one of them" if given else "is empty",
             accepted=", ".join(options),
-            suggestion=nearest(given, options) or field.about("hint"),
+            suggestion=nearest(given, options),
+            hint=field.about("hint"),
         )
     wanted = field.value
     suggestion = None
@@ -373,13 +374,15 @@ def _problem(
     *,
     accepted: str | None = None,
     suggestion: str | None = None,
+    hint: str | None = None,
 ) -> Problem:
-    suggestion = suggestion or habit(found.node, message)
+    suggestion = suggestion or (None if hint else habit(found.node, message))
     return Problem(
         found.place,
         message,
         path,
         accepted=accepted,
         suggestion=suggestion,
+        hint=hint,
         defined=found.defined,
     )

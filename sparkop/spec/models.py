@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from sparkop.spec.base import SpecModel, about, refusal
 from sparkop.spec.clients import ClientsSpec
 from sparkop.spec.engines import EngineSpec
-from sparkop.spec.folders import OwnPath, is_within
+from sparkop.spec.folders import OwnPath, among_states, is_within
 from sparkop.spec.memory import MemorySpec
 from sparkop.spec.nodes import CONTROLLER, FabricSpec, NodeSpec
 from sparkop.spec.quantities import ByteSize, Duration, Some
@@ -360,10 +360,36 @@ class ClusterSpec(SpecModel):
             if is_within(weights, state) or is_within(state, weights):
                 told = f"and the state folder {state} of {node.name} lie within one another"
                 raise refusal(f"{weights} {told}: sparkop destroy would remove both", *place)
+            if cache is not None and is_within(weights, cache):
+                told = f"lies within {cache}, which the ranks write: name a place of its own"
+                raise refusal(f"{weights} {told}", *place)
             if cache is not None and is_within(state, cache):
                 raise refusal(
                     f"{cache} holds the state folder {state}: the ranks would see the key", *own, "cache"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _not_in_states(self) -> Self:
+        """Every folder in ``~/.sparkop`` is a cluster's state folder: nothing else lies in another's."""
+        for index, node in enumerate(self.nodes):
+            own, state = ("nodes", index, "paths"), node.paths.state or self.state
+            folder = among_states(state)
+            if folder is not None and not is_within(folder, state):
+                place = (*own, "state") if node.paths.state else ("stateDirectory",)
+                raise refusal(f"{state} lies within {folder}, a state folder: name another place", *place)
+            named = {
+                (*own, "weights"): node.paths.weights,
+                (*own, "cache"): node.paths.cache,
+                ("weights", "path"): self.weights.path,
+                ("weights", "hubCache"): self.weights.hub_cache,
+                ("api", "keyFile"): None if index else self.api.key_file,
+            }
+            for where, path in named.items():
+                other = among_states(path) if path else None
+                if other is not None and not is_within(path or "", state):
+                    told = f"lies within {other}, which is the state folder of another cluster"
+                    raise refusal(f"{path} {told}: name another place", *where)
         return self
 
     @model_validator(mode="after")

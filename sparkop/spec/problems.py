@@ -29,6 +29,8 @@ class Problem:
     suggestion: str | None = None
     defined: Place | None = None
     """Where the value was written, when an alias or merge key led to it."""
+    hint: str | None = None
+    """What the field says to whoever got it wrong: it quotes no value, so nothing in it is masked."""
     rule: str | None = None
     variable: str | None = None
     """The environment variable, and where it was set, that the value was made from."""
@@ -46,6 +48,8 @@ class Problem:
             lines.append(f"    accepted: {self.accepted}")
         if self.suggestion:
             lines.append(f"    {self.suggestion}")
+        elif self.hint:
+            lines.append(f"    {self.hint}")
         return "\n".join(map(printable, lines))
 
     def without_secrets(self) -> Problem:

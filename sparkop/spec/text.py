@@ -8,6 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 def _path(value: str) -> str:
     if "$" in value:
@@ -16,8 +18,10 @@ def _path(value: str) -> str:
             "{message}",
             {"message": "variables are not expanded in paths: write ~ for the home folder"},
         )
-    if "\0" in value or "\n" in value:
-        raise PydanticCustomError("path", "{message}", {"message": "a path has no line breaks"})
+    if _CONTROL.search(value):
+        raise PydanticCustomError(
+            "path", "{message}", {"message": "a path has no line breaks or control characters"}
+        )
     if value.startswith("~") and value != "~" and not value.startswith("~/"):
         raise PydanticCustomError(
             "path", "{message}", {"message": "~user is not expanded: write ~/... or the whole path"}
