@@ -30,6 +30,7 @@ from sparkop.reconcile.lease_seen import (
     damage_of,
     lease_in,
     look_at_lease,
+    place,
     show_lease,
     told_writer,
 )
@@ -66,7 +67,7 @@ def tell_watching(
     """A watch's sign of life on the head. A head that can't take it is no fault of the watch. ``pauses``:
     seconds that it waits before restarts, so that status can tell of one."""
     fence = Fence(spec.name, holder, 0, state_directory(spec, spec.head))
-    info = {"who": _who(), "pid": os.getpid(), "pauses": list(pauses)}
+    info = {"who": _who(), "pid": os.getpid(), "place": place(), "pauses": list(pauses)}
     with suppress(SparkopError, OSError):
         head.act("lease.watching", {"info": info, "over": over}, fence, timeout=HEARTBEAT)
 

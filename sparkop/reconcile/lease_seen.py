@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from sparkop.engines.paths import state_directory
 from sparkop.errors import LeaseHeldError, SparkopError
@@ -90,16 +92,18 @@ class Sign:
     seconds: float
     pauses: tuple[float, ...] = ()
     """Seconds that it waits before restarts; empty where an older sparkop does not tell."""
+    gone: bool = False
+    """It ran on this machine, and its process is there no more."""
 
     @property
     def alive(self) -> bool:
         """It is not long past the time for its next one."""
-        return self.seconds <= 3 * SIGN_EVERY
+        return not self.gone and self.seconds <= 3 * SIGN_EVERY
 
 
 def signs_in(document: Document | None) -> tuple[Sign, ...]:
-    """Who watches, by the head's lease; the newest sign first, and of each user and machine only that: who
-    was killed and began anew has left the sign of before."""
+    """Who watches, by the head's lease; the newest sign first, and of each user and machine only that, of one
+    that lives if there is one: who was killed and began anew has left the sign of before."""
     lease = (document.state or {}).get(LEASE) if document is not None else None
     watches = lease.get("watches") if isinstance(lease, dict) else None
     if not isinstance(watches, dict) or document is None or document.machine is None:
@@ -111,9 +115,34 @@ def signs_in(document: Document | None) -> tuple[Sign, ...]:
             info = sign.get("info")
             known = info if isinstance(info, dict) else {}
             who = str(known.get("who") or holder)
-            own = Sign(who, max(0.0, document.machine.time_s - at), _pauses(known.get("pauses")))
-            found[who] = min(own, found.get(who, own), key=lambda each: each.seconds)
+            seconds = max(0.0, document.machine.time_s - at)
+            own = Sign(who, seconds, _pauses(known.get("pauses")), _gone(known))
+            found[who] = min(own, found.get(who, own), key=lambda each: (not each.alive, each.seconds))
     return tuple(sorted(found.values(), key=lambda each: each.seconds))
+
+
+def place() -> str:
+    """What a process id means something in: this boot of this machine, and its process namespace. Empty where
+    that can't be told."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _gone(info: Mapping[str, Json]) -> bool:
+    """Whether a process that ran here is not there any more; of another machine nobody can tell."""
+    pid, where = info.get("pid"), info.get("place")
+    if not isinstance(pid, int) or pid <= 0 or not where or where != place():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # another user's
+    return False
 
 
 def _pauses(told: Json) -> tuple[float, ...]:

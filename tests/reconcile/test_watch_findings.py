@@ -4,6 +4,7 @@ new container is the cure."""
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkop.reconcile.lease_seen import signs_in
+from sparkop.hosts.base import Fence
+from sparkop.reconcile.lease_seen import place, signs_in
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.speeds import FILE, configuration
 from sparkop.reconcile.status import Status, status_of
@@ -352,6 +354,22 @@ def test_a_watch_that_was_killed_does_not_count_beside_the_next_one() -> None:
         ("ada@desk", 25, True),
         ("bob@lap", 100, False),
     ]
+
+
+@pytest.mark.parametrize(("here", "runs"), [(True, False), (False, True)])
+def test_a_watch_that_was_killed_on_this_machine_is_told_at_once(here: bool, runs: bool) -> None:
+    """It "ran" for 90 seconds more. Of another machine only its silence can tell."""
+    cluster = serving()
+    watching = Watching(cluster)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    info = {"who": "ada@desk", "pid": ended.pid, "place": place() if here else "another boot"}
+    fence = Fence("test", "ada@desk/1/a", 0, "~/.sparkop/test")
+    cluster.hosts()["spark-1"].act("lease.watching", {"info": info, "over": False}, fence)
+    found = status(cluster).watch
+    assert (bool(found.running), [sign.who for sign in found.signs]) == (runs, ["ada@desk"])
+    watching.watch.sign(watching.ticks(1)[0].reading)
+    assert status(cluster).watch.running, "the next one does"
 
 
 def test_a_watch_that_waits_for_a_start_gives_signs_of_life() -> None:
