@@ -174,6 +174,22 @@ _REMEDIES = (
     ),
 )
 """What to do about a refusal of the node's operating system."""
+_START = re.compile(
+    r"exec: \\*\"(?P<program>[^\"\\]+)\\*\": .*(permission denied|not found|no such file|is a directory)"
+)
+"""How Docker tells that an image has no such program."""
+
+
+def _docker_remedy(message: str) -> str:
+    """For what the node's Docker engine has refused."""
+    found = _START.search(message)
+    if found is None:
+        return "there: journalctl -u docker -n 20 says more; then run the same command again"
+    return (
+        f"the image has no program {found['program']} to start: see that image.reference, or image.build, "
+        "makes an image of the engine, and that engine.container.entrypoint names a program in it; "
+        "or leave that out"
+    )
 
 
 def _remedy(message: str) -> str | None:
@@ -220,7 +236,7 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
             remedy=found.remedy(node),
         )
     if kind in ("docker", "os"):
-        remedy = _remedy(message) if kind == "os" else None
+        remedy = _remedy(message) if kind == "os" else _docker_remedy(message)
         raise BlockedError(f"The node could not do it: {message}", node=node, remedy=remedy)
     raise SparkopError(f"The node's program failed: {message}", node=node, detail=failure.get("detail"))
 

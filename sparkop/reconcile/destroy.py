@@ -73,9 +73,11 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         keep = {"keep": _claimed(reading)} if _is_shared(reading) else {}
         cost = Cost(place.bytes)
         own[name].append(Operation(Action.REMOVE, name, WEIGHTS, CAUSE, cost, needs=ended, parameters=keep))
+    places = _places(reading)
     for name, found in own.items():
-        if _has_state(reading, name):
-            before, node = tuple(operation.key for operation in found), reading.desired.nodes[name]
+        if places[name] == name and _has_state(reading, name):
+            there = (each for other, each in own.items() if places[other] == name)
+            before, node = tuple(o.key for each in there for o in each), reading.desired.nodes[name]
             left, apart = _in_use(reading.observed.documents[name]), None if weights else node.weights
             parameters = {"path": node.state, "left": left, "apart": apart}
             found.append(Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters=parameters))
@@ -120,6 +122,18 @@ def _has_state(reading: Reading, node: str) -> bool:
     if own == {HISTORY} and entries_in(document) and entries_in(document) == _in_use(document):
         return False
     return bool(own) and owner_of(document) in (None, reading.desired.spec.name)
+
+
+def _places(reading: Reading) -> dict[str, str]:
+    """Node -> the first node with the same state folder: two of a spec may lead to one machine, and the
+    folder goes once, with the lease in it. Cloned machines have one machine id, and not one boot id."""
+    first: dict[tuple[str, str, str], str] = {}
+    places: dict[str, str] = {}
+    for name, node in reading.desired.nodes.items():
+        machine = reading.observed.documents[name].machine
+        own = (machine.machine_id, machine.boot_id, node.state) if machine else (name, "", node.state)
+        places[name] = first.setdefault(own, name)
+    return places
 
 
 def _is_somebodys(document: Document) -> bool:
@@ -336,7 +350,8 @@ def _remove(
     if outcome.error is None and not outcome.skipped:
         held.end_beats()
         outcome = carry_out(Plan(folders), reading, held, [Made()], emit=emit, stop=stop, clock=clock)
-        held.forget(outcome.done_nodes(folders))
+        gone = outcome.done_nodes(folders)
+        held.forget(name for name, first in _places(reading).items() if first in gone)
     if outcome.error is not None:
         raise _in_words(outcome.error)
     return bool(outcome.skipped)

@@ -9,6 +9,7 @@ from sparkop.hosts.obstacle import obstacle
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.resources import intent
 from sparkop.resources.base import Difference, Resource
+from sparkop.resources.checks.model import MACHINE
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Blocker, Cause, Operation, Unknown, kind_of
@@ -27,7 +28,7 @@ def reconcile(
     ``now``: seconds since 1970.
     """
     found = {resource.kind: _known(resource.diff(desired, observed, history)) for resource in resources}
-    operations = _permitted(found, observed)
+    operations = [] if _is_one_machine(found) else _permitted(found, observed)
     operations = _ordered([*_with_needs(operations)])
     return Plan(
         operations=tuple(operations),
@@ -35,6 +36,11 @@ def reconcile(
         blockers=tuple(dict.fromkeys(b for d in found.values() for b in d.blockers)),
         warnings=tuple(w for d in found.values() for w in d.warnings),
     )
+
+
+def _is_one_machine(found: Mapping[str, Difference]) -> bool:
+    """Two nodes are one machine: what is done for the one would be undone, or taken, for the other."""
+    return any(blocker.cause.field == MACHINE for each in found.values() for blocker in each.blockers)
 
 
 def _known(difference: Difference) -> Difference:

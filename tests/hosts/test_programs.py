@@ -129,6 +129,19 @@ def test_what_the_system_refuses_has_a_way_on() -> None:
         assert way in str(caught.value.remedy)
 
 
+def test_what_docker_refuses_has_a_way_on() -> None:
+    """An image that is not of the engine: the words of the container runtime had no next step."""
+    start = 'OCI runtime create failed: unable to start container process: exec: "/model"'
+    for message, way in (
+        (f"EngineError: 400 {start}: permission denied: unknown", "no program /model to start"),
+        (f"EngineError: 400 {start}: stat /model: no such file or directory", "engine.container.entrypoint"),
+        ("EngineError: 500 what nobody has seen", "journalctl -u docker"),
+    ):
+        with pytest.raises(BlockedError) as caught:
+            raise_act_error({"error": {"kind": "docker", "message": message}}, node="n")
+        assert way in str(caught.value.remedy)
+
+
 @pytest.mark.parametrize("program", [probe_program(), act_program(), relay_program()], ids=lambda p: p.name)
 def test_the_remote_command_has_no_quoting_traps(program: object) -> None:
     """One pair of single quotes around harmless characters: the same in every shell."""

@@ -11,6 +11,7 @@ import pytest
 
 from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts import simulated, simulated_document
+from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage, SimulatedNode
 from sparkop.reconcile.destroy import Destroyed, destroy, plan_destroy
 from sparkop.reconcile.observe import observe
@@ -94,6 +95,24 @@ def test_files_of_somebodys_that_came_later_stay_and_are_named() -> None:
     assert destroyed(cluster).removed == {}
     assert any("(mine.json, notes): it stays" in event.text for event in cluster.events)
     assert len(cluster.world.writes) == writes
+
+
+def test_two_nodes_that_are_one_machine_are_refused_at_once_and_destroyed_once() -> None:
+    """apply worked on for a while; destroy ended with the lease lost, as the first node's folder had it."""
+    cluster = Cluster.make()
+    host = cluster.hosts()["spark-1"]
+    twice: dict[str, Host] = {"spark-1": host, "spark-2": host}
+    with pytest.raises(BlockedError, match="the same machine as spark-1"):
+        cluster.apply(twice)
+    assert cluster.world.writes == []
+    cluster.spec = spec_of(1)
+    cluster.apply({"spark-1": host})
+    cluster.spec = spec_of()
+    result = destroy(
+        cluster.spec, twice, clock=cluster.clock, resources=SIMULATED, emit=cluster.events.append
+    )
+    assert "state folder" in result.removed["spark-1"]
+    assert ours_left(cluster) == []
 
 
 def test_a_checkpoint_within_the_state_folder_is_refused_and_never_goes_without_being_asked_for() -> None:

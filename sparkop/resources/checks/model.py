@@ -264,13 +264,17 @@ def warn(
     return Finding(State.WARN, observed, name, desired, remedy, lessens=lessens, ports=ports)
 
 
+MACHINE = "machine"
+"""What differs where a node is another one, too."""
+
+
 def one_machine(look: Look) -> Iterator[Finding]:
     """The node is a node before it once more: then what both have is no fault of either."""
     machine = look.document.machine
     first = look.nodes.machines[machine.machine_id] if machine else look.name
     if first != look.name:
         yield fail(
-            "machine",
+            MACHINE,
             f"the same machine as {first}",
             "a machine of its own",
             "correct the ssh targets of the nodes: two of them lead to one machine (/etc/machine-id)",
