@@ -203,7 +203,7 @@ def entries_due(
     due += [
         _begun(what, replace(fault, at=at, then=""))
         for what, fault in lasting.items()
-        if what in known and _grown(fault, then[what], known[what])
+        if what in known and not what.startswith(ALL_RANKS) and _grown(fault, then[what], known[what])
     ]
     told = {entry.get("id") for entry in entries}
     for what, fault in then.items():
