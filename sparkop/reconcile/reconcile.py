@@ -12,7 +12,7 @@ from sparkop.resources.base import Difference, Resource
 from sparkop.resources.checks.model import MACHINE
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Blocker, Cause, Operation, Unknown, kind_of
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown, kind_of
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 
 
@@ -28,13 +28,13 @@ def reconcile(
     ``now``: seconds since 1970.
     """
     found = {resource.kind: _known(resource.diff(desired, observed, history)) for resource in resources}
-    operations = [] if _is_one_machine(found) else _permitted(found, observed)
-    operations = _ordered([*_with_needs(operations)])
+    permitted = [] if _is_one_machine(found) else _permitted(found, observed)
+    operations = _ordered([*_with_needs(permitted)])
     return Plan(
         operations=tuple(operations),
         unknown=(*observed.unknown.values(), *(u for d in found.values() for u in d.unknown)),
         blockers=tuple(dict.fromkeys(b for d in found.values() for b in d.blockers)),
-        warnings=tuple(w for d in found.values() for w in d.warnings),
+        warnings=(*(w for d in found.values() for w in d.warnings), *_waiting(found, permitted)),
     )
 
 
@@ -74,6 +74,16 @@ def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Oper
             else:
                 kept.append(operation)
     return kept
+
+
+def _waiting(found: Mapping[str, Difference], permitted: Sequence[Operation]) -> Iterable[str]:
+    """Why a group that was there has to be started again, where something is in the way of that: what is
+    blocked on one node would hide a dead rank of another."""
+    kept = {operation.key for operation in permitted}
+    for operation in (o for difference in found.values() for o in difference.operations):
+        begins = operation.action is Action.RECORD and kind_of(operation.resource) in GROUP
+        if begins and operation.key not in kept and operation.origin not in (None, Origin.NEW):
+            yield f"the group has to be started again once nothing is in the way: {operation.cause.told}"
 
 
 def _bases(kind: str) -> Iterable[str]:

@@ -34,7 +34,7 @@ def show_broken(broken: Mapping[str, str | SparkopError | None]) -> None:
 def _outcome(each: str | SparkopError | None) -> str:
     if isinstance(each, SparkopError):
         again = "sparkop lease break again when it answers"
-        told = with_remedy(each.reason, f"{each.remedy}; then {again}" if each.remedy else again)
+        told = with_remedy(each.reason, f"{each.remedy.rstrip('.')}; then {again}" if each.remedy else again)
         return f"not taken: {told}"
     return "nobody held it" if each is None else f"taken from {each}, and given back"
 
