@@ -143,11 +143,11 @@ def _memory_may_fail(what_is_lost: str) -> Iterator[None]:
 def _applied(spec: ClusterSpec, choice: Choice, rollback: Rollback | None, fled: tuple[str, ...]) -> Applied:
     """What there is to remember of an apply. One of the spec that a rollback was begun to goes on with it."""
     from sparkop.reconcile.ready_specs import kept_path
-    from sparkop.reconcile.remembered import Applied, last_applied
+    from sparkop.reconcile.remembered import Applied, last_of
 
     before: Applied | None = None
     with suppress(UsageError):
-        before = last_applied()
+        before = last_of(spec.name)
     choice, kept = choice.absolute(), str(kept_path(spec))
     applied = Applied(
         cluster=spec.name,
@@ -157,7 +157,7 @@ def _applied(spec: ClusterSpec, choice: Choice, rollback: Rollback | None, fled:
         rollback=rollback,
         fled=fled,
     )
-    if rollback or before is None or before.cluster != spec.name:
+    if rollback or before is None:
         return applied
     if before.rollback and before.rollback.goes_to in (applied.spec, kept):
         applied = replace(applied, rollback=before.rollback)

@@ -132,13 +132,12 @@ def _first_whole(
 
 
 def _last(cluster: str) -> Applied | None:
-    """What was applied last, if it was this cluster."""
-    from sparkop.reconcile.remembered import last_applied
+    """What was applied last of this cluster."""
+    from sparkop.reconcile.remembered import last_of
 
-    last: Applied | None = None
     with suppress(UsageError):
-        last = last_applied()
-    return last if last and last.cluster == cluster else None
+        return last_of(cluster)
+    return None
 
 
 def _applied_from(chosen: Path) -> str | None:

@@ -52,19 +52,37 @@ def state_directory() -> Path:
 def remember(applied: Applied | None) -> None:
     """Make this the cluster that was applied last; None: there is none. Atomic; a full disk loses the memory,
     not the apply."""
-    directory = state_directory()
     if applied is None:
-        (directory / "last.json").unlink(missing_ok=True)
+        _last().unlink(missing_ok=True)
         return
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = directory / f".last.{os.getpid()}.json"
-    draft.write_text(json.dumps(asdict(applied), indent=2) + "\n", encoding="utf-8")
-    draft.replace(directory / "last.json")
+    for path in (_own(applied.cluster), _last()):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.parent / f".{path.stem}.{os.getpid()}.json"
+        draft.write_text(json.dumps(asdict(applied), indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+
+
+def _last() -> Path:
+    return state_directory() / "last.json"
+
+
+def _own(cluster: str) -> Path:
+    """The same of one cluster, whichever was applied since."""
+    return state_directory() / "applied" / f"{cluster}.json"
 
 
 def last_applied() -> Applied | None:
     """The cluster that was applied last; None when there is none. Raises UsageError when it can't be told."""
-    path = state_directory() / "last.json"
+    return _read(_last())
+
+
+def last_of(cluster: str) -> Applied | None:
+    """The last apply of one cluster; None when none is known. Raises UsageError when it can't be told."""
+    last = _read(_own(cluster)) or last_applied()
+    return last if last and last.cluster == cluster else None
+
+
+def _read(path: Path) -> Applied | None:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Applied(

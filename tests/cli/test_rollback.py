@@ -31,7 +31,7 @@ from sparkop.hosts.simulated_node import Fault, SimulatedCrash
 from sparkop.reconcile import converge as converging
 from sparkop.reconcile import nodes
 from sparkop.reconcile.ready_specs import ready_specs
-from sparkop.reconcile.remembered import last_applied
+from sparkop.reconcile.remembered import Applied, last_applied, remember
 from sparkop.spec.models import ClusterSpec
 from sparkop.views.console import out, talk
 from sparkop.views.rollback import differences
@@ -461,6 +461,24 @@ def test_no_rollback_goes_to_what_one_has_fled_until_it_is_applied_again(
     assert run(["apply", str(write(memory={"kvCache": "96 MiB"})), "--yes"]) == ExitCode.OK
     assert run(["rollback"]) == ExitCode.OK
     assert f": {fled}\n" in capsys.readouterr().err
+
+
+def test_what_a_rollback_has_fled_is_remembered_while_other_clusters_are_applied(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file held the last apply of all clusters: another's made rollback go to what it had fled."""
+    _serve_two(cluster, write)
+    fled, other = _kept(0), Applied("other", "/nowhere.yaml")
+    assert run(["rollback"]) == ExitCode.OK
+    remember(other)
+    mine = write(memory={"kvCache": "96 MiB"})
+    assert run(["apply", str(mine), "--yes"]) == ExitCode.OK
+    remember(other)
+    for path in [each.path for each in ready_specs("test")[1:] if each.path != fled]:
+        path.unlink()
+    capsys.readouterr()
+    assert run(["rollback", str(mine)]) == ExitCode.FAILED
+    assert f"sparkop apply {fled} goes there all the same" in capsys.readouterr().err
 
 
 def test_overlays_and_set_of_both_specs_are_told(
