@@ -115,7 +115,8 @@ def test_two_watches_and_an_apply_do_each_thing_once(watched: Stage) -> None:
 
 
 def test_a_spec_that_is_edited_under_a_watch(watched: Stage) -> None:
-    """Invalid: told, the last good one is kept and still healed by. Valid: applied. Deleted: as invalid."""
+    """Invalid: told, the last good one is kept and still healed by. Valid: applied. Deleted: as invalid. Each
+    refusal is in the story, once. A watch that starts with a spec that the nodes refuse ends."""
     watcher, path = watched.watcher, Path(watched.spec)
     good = path.read_text()
     at = len(watcher.said())
@@ -130,6 +131,14 @@ def test_a_spec_that_is_edited_under_a_watch(watched: Stage) -> None:
     at = watcher.until(lambda e: e["event"] == "spec-changed", 30, at)
     watcher.until(serves, 60, at)
     watched.sparkop("diff", check=0)
+    refused = [event["text"] for event in watched.remembered() if event["event"] == "spec-refused"]
+    assert [part in text for part, text in zip(("maxSequences", "no file"), refused, strict=True)] == [
+        True,
+        True,
+    ]
+    ended = watched.sparkop("watch", "--set", "engine.container.cpuset=0-4095", check=65)
+    assert "CPU 4095 is asked for" in ended.err
+    assert "start watch again" in ended.err
 
 
 def test_what_nobody_can_mend_ends_with_a_reason(watching_user: User, watched: Stage) -> None:
