@@ -121,8 +121,14 @@ def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
 
 
 def _tell_left_behind(spec: ClusterSpec) -> None:
-    from sparkop.reconcile.ready_specs import left_behind
+    from sparkop.reconcile.ready_specs import left_behind, states_left
 
+    for node, path in states_left(spec).items():
+        click.echo(
+            f"warning: {node}: the state folder was {path} before, and stays there with key, caches and "
+            "history; move it to the new place first to keep them, or remove it by hand",
+            err=True,
+        )
     for node in left_behind(spec):
         click.echo(
             f"warning: {node} served before and is not in the spec any more: what runs there is not touched; "

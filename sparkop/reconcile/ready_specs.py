@@ -14,9 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sparkop.engines.paths import state_directory as state_directory_of
 from sparkop.plain import one_line
 from sparkop.reconcile.remembered import state_directory
 from sparkop.records import dataclass
+from sparkop.spec.folders import is_within
 from sparkop.spec.models import ClusterSpec
 
 ORIGIN = "# from "
@@ -97,6 +99,25 @@ def left_behind(spec: ClusterSpec) -> tuple[str, ...]:
         return tuple(str(node["name"]) for node in before if _place(node) not in known)
     except (KeyError, TypeError):
         return ()
+
+
+def states_left(spec: ClusterSpec) -> dict[str, str]:
+    """Node -> the state folder that the cluster served with before, where the spec names another one now: the
+    old one is out of sight."""
+    newest = next(iter(ready_specs(spec.name)), None)
+    try:
+        document = json.loads(newest.text) if newest else {}
+        whole = document.get("stateDirectory") or spec.default_state
+        before = {_place(node): node.get("paths", {}).get("state") or whole for node in document["nodes"]}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    found: dict[str, str] = {}
+    for node in spec.nodes:
+        old = before.get(_place(node.model_dump(mode="json", by_alias=True, exclude_unset=True)))
+        new = state_directory_of(spec, node)
+        if isinstance(old, str) and not (is_within(old, new) and is_within(new, old)):
+            found[node.name] = old
+    return found
 
 
 def _place(node: Mapping[str, Any]) -> str:

@@ -315,7 +315,12 @@ class ClusterSpec(SpecModel):
     @property
     def state(self) -> str:
         """State directory on every node, ``~`` unexpanded; a node's own is ``node.paths.state``."""
-        return self.state_directory or f"~/.sparkop/{self.name}"
+        return self.state_directory or self.default_state
+
+    @property
+    def default_state(self) -> str:
+        """Where the state directory is when the spec names none."""
+        return f"~/.sparkop/{self.name}"
 
     @property
     def head(self) -> NodeSpec:

@@ -305,6 +305,18 @@ def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
     assert cluster.plan().converged
 
 
+def test_a_state_folder_that_the_spec_has_left_is_told(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another stateDirectory: the old one stayed, unsaid. The default in words is none."""
+    assert run(["apply", str(write())]) == ExitCode.OK
+    assert run(["apply", str(write(stateDirectory="~/.sparkop/test")), "--yes"]) == ExitCode.OK
+    assert "the state folder was" not in capsys.readouterr().err
+    run(["apply", str(write(stateDirectory="~/elsewhere")), "--yes"])
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("the state folder was ~/.sparkop/test before") == 2
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
