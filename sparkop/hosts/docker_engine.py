@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sparkop.errors import BlockedError, UnreachableError
+from sparkop.errors import BlockedError, silent_engine
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
 from sparkop.hosts.streams import Opened, Stream, lines_of
 
@@ -143,14 +143,7 @@ class EngineContainers:
         ) as error:
             if ends_silently:
                 return
-            name = self._node.name
-            raise UnreachableError(
-                "The node's Docker engine does not answer.",
-                node=name,
-                cause=in_words(error),
-                remedy=f"systemctl status docker  # on {name}: says whether it runs (sudo systemctl start "
-                "docker starts it); then the same command again",
-            ) from error
+            raise silent_engine(in_words(error), node=self._node.name) from error
 
 
 def in_words(error: BaseException) -> str:

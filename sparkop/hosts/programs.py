@@ -16,7 +16,7 @@ from importlib import resources
 from shlex import quote
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, unreadable
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, silent_engine, unreadable
 from sparkop.hosts.obstacle import obstacle
 from sparkop.records import dataclass
 
@@ -227,6 +227,8 @@ def raise_act_error(answer: Mapping[str, Any], *, node: str) -> None:
     kind, message = failure.get("kind"), str(failure.get("message"))
     if kind == "lease":
         raise _lease_error(message, node)
+    if kind == "engine":
+        raise silent_engine(message, node=node)
     found = obstacle(message) if kind == "os" else None
     if found is not None:
         raise BlockedError(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-from sparkop.errors import BlockedError
+from sparkop.errors import BlockedError, silent_engine
 from sparkop.hosts.base import ContainerSpec, Fence, Json
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, sha256
 from sparkop.hosts.streams import Stream
@@ -156,7 +156,7 @@ class SimulatedContainers:
 
     def _engine(self) -> None:
         if not self._node.docker_up:
-            self._fail("Connection refused")
+            raise silent_engine("Connection refused", node=self._node.name)
 
     def _fail(self, message: str) -> NoReturn:
         raise BlockedError(f"The node could not do it: {message}", node=self._node.name)

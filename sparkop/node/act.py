@@ -6,8 +6,8 @@ Stdlib-only, Python 3.8 or newer; carries out each request on standard input, on
      "fence": {"cluster": "name", "holder": "...", "token": 3, "directory": "~/.sparkop/name"}}
 
 The answer is framed as the probe's: ``{"nonce", "result": {...}}``, or ``{"nonce", "error": {"kind",
-"message"}}`` with a kind of ``lease`` (the fence is stale: nothing was done), ``docker``, ``os``,
-``arguments`` or ``internal``.
+"message"}}`` with a kind of ``lease`` (the fence is stale: nothing was done), ``docker``, ``engine`` (Docker
+gave no answer: what it did is unknown), ``os``, ``arguments`` or ``internal``.
 
 ====================== =============================================================================
 action                arguments (and result)
@@ -140,6 +140,7 @@ KINDS = (
     (ArgumentsError, "arguments"),
     (lease.LeaseError, "lease"),
     (wire.EngineError, "docker"),
+    (wire.SilentEngineError, "engine"),
     (OSError, "os"),
 )
 """What the answer calls an error; any other is internal."""

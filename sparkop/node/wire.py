@@ -50,6 +50,8 @@ def in_the_way(path: str) -> str:
 
 def describe(error: BaseException) -> str:
     """An error in one line; of a rename the path that it was to have."""
+    if isinstance(error, SilentEngineError):
+        error = error.reason
     if isinstance(error, OSError) and error.strerror:
         path = error.filename2 or error.filename
         if isinstance(error, (NotADirectoryError, FileExistsError)) and isinstance(path, str):
@@ -150,6 +152,15 @@ class EngineError(Exception):
         self.text = text
 
 
+class SilentEngineError(OSError):
+    """The Docker engine gave no answer: what it did, or will do, is unknown. Told in words for people."""
+
+    def __init__(self, reason: OSError, path: str) -> None:
+        gone = isinstance(reason, FileNotFoundError)
+        super().__init__("there is no %s" % path if gone else reason.strerror or str(reason))
+        self.reason = reason
+
+
 class Engine:
     """Docker's API. Every call is a connection of its own.
 
@@ -163,25 +174,18 @@ class Engine:
         self.api_version: str | None = None
 
     def request(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
-        """The body of the answer. Raises EngineError, or OSError when the engine does not answer."""
+        """The body of the answer. Raises EngineError, or SilentEngineError when there is none."""
         data = b"" if body is None else json.dumps(body).encode()
         # An HTTP/1.0 request is answered without chunks, and the end of the stream ends the body.
         head = (
             "%s %s HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         )
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(self.timeout if timeout is None else timeout)
-            connection.connect(self.path)
-            connection.sendall((head % (method, path, len(data))).encode() + data)
-            received = []
-            while True:
-                part = connection.recv(1 << 18)
-                if not part:
-                    break
-                received.append(part)
-        header, gap, content = b"".join(received).partition(b"\r\n\r\n")
-        if not gap:
-            raise ConnectionError("the Docker engine closed the connection")
+        asked = (head % (method, path, len(data))).encode() + data
+        try:
+            received = self._exchange(asked, self.timeout if timeout is None else timeout)
+        except OSError as error:
+            raise SilentEngineError(error, self.path) from error
+        header, _, content = received.partition(b"\r\n\r\n")
         status = int(header.split(None, 2)[1])
         self._note_versions(header.decode("latin-1"))
         if status >= 400:
@@ -191,6 +195,16 @@ class Engine:
                 text = content.decode("utf-8", "replace")[:500]
             raise EngineError(status, text)
         return content
+
+    def _exchange(self, asked: bytes, timeout: float) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect(self.path)
+            connection.sendall(asked)
+            received = b"".join(iter(lambda: connection.recv(1 << 18), b""))
+        if b"\r\n\r\n" not in received:
+            raise ConnectionError("the Docker engine closed the connection")
+        return received
 
     def _note_versions(self, header: str) -> None:
         """``Api-Version: 1.47`` and ``Server: Docker/27.5.1 (linux)``."""

@@ -185,12 +185,13 @@ def _look(
 def _stopped(reading: Reading, plan: Plan, interrupted: bool, refused: Mapping[str, SparkopError]) -> Stopped:
     removed = removed_by(plan)
     documents = reading.observed.documents
-    nothing = not plan.operations and not plan.unknown and not refused
+    unknown = unanswered(reading)
+    nothing = not plan.operations and not unknown and not refused
     absent = nothing and not _there(reading)
     return Stopped(
         removed={name: tuple(names) for name, names in removed.items()},
         available={n: d.memory.available for n, d in documents.items() if d.memory is not None},
-        unknown=unanswered(reading),
+        unknown=unknown,
         refused={name: _refusal(reading, name, refused[name]) for name in documents if name in refused},
         interrupted=interrupted,
         already=nothing and not absent,

@@ -49,9 +49,9 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
     if stopped.absent:
         talk().print(f"nothing to stop: the cluster was {UNAPPLIED}; sparkop apply starts it")
     for node in dict.fromkeys((*stopped.removed, *stopped.available)):
-        if node in stopped.refused:
-            continue
         removed = stopped.removed.get(node)
+        if node in stopped.refused or (node in stopped.unknown and not removed):
+            continue
         what = f"removed {', '.join(removed)}" if removed else "nothing ran"
         memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
         console.print(Text.assemble((f"{node}: ", "bold"), what, memory))

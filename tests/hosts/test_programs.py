@@ -85,6 +85,7 @@ def test_a_document_of_another_request_in_this_ones_frame() -> None:
     [
         ("lease", LeaseHeldError),
         ("docker", BlockedError),
+        ("engine", UnreachableError),
         ("os", BlockedError),
         ("internal", SparkopError),
         ("arguments", SparkopError),

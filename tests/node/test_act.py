@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import stat
 import threading
 from base64 import b64encode
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from sparkop.errors import UnreachableError
+from sparkop.hosts.programs import raise_act_error
 from sparkop.node import act, container_act, lease, wire
 from sparkop.resources.masking import ON_NODES
 
@@ -392,10 +395,29 @@ class TestContainers:
         assert perform(held, "container.remove", name="r0", grace=1)["error"]["kind"] == "lease"
         assert "r0" in engine.containers
 
-    def test_no_engine(self, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        nowhere = wire.Engine(str(held / "no.sock"), 1)
-        monkeypatch.setattr(wire, "Engine", lambda timeout: nowhere)
-        assert perform(held, "container.kill", name="r0")["error"]["kind"] == "os"
+    @pytest.mark.parametrize(
+        ("is_there", "told"),
+        [("nothing", "there is no "), ("dead", "Connection refused"), ("frozen", "timed out")],
+    )
+    def test_an_engine_that_gives_no_answer_is_no_refusal(
+        self, held: Path, monkeypatch: pytest.MonkeyPatch, is_there: str, told: str
+    ) -> None:
+        """What it did is unknown (exit 4): told as what the node can't do (6), it had no cause and no next
+        step."""
+        monkeypatch.chdir(held)  # the path of a socket is short
+        with socket.socket(socket.AF_UNIX) as listening:
+            if is_there != "nothing":
+                listening.bind("docker.sock")
+            if is_there == "frozen":
+                listening.listen()
+            engine = wire.Engine("docker.sock", 0.2)
+            monkeypatch.setattr(wire, "Engine", lambda timeout: engine)
+            error = perform(held, "container.kill", name="r0")["error"]
+        assert error["kind"] == "engine"
+        assert told in error["message"]
+        with pytest.raises(UnreachableError, match="Docker engine does not answer") as caught:
+            raise_act_error({"error": error}, node="spark-1")
+        assert "systemctl status docker" in str(caught.value.remedy)
 
     def test_logs_of_both_streams_are_kept_for_the_owner_only(
         self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from sparkop.reconcile.lease import EXPIRY
 from sparkop.reconcile.logs import rank_logs
 from sparkop.resources.weights.resource import WeightFiles
 from sparkop.spec.models import ClusterSpec
+from sparkop.views.outcomes import show_stopped
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.test_lease import silent_holder, write
 from tests.reconcile.worlds import CHANGES
@@ -145,6 +146,24 @@ def test_a_second_stop_says_that_it_was_stopped_already() -> None:
     again = cluster.stop()
     assert again.already
     assert set(again.available) == {"spark-1", "spark-2"}
+
+
+def test_stop_says_of_no_node_that_nothing_ran_when_its_docker_is_silent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its rank served on, while stop said "nothing ran", and the next time "already stopped"."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-2").docker_up = False
+    for _ in range(2):
+        stopped = cluster.stop()
+        assert list(stopped.unknown) == ["spark-2"]
+        assert not stopped.already
+        show_stopped(stopped)
+        told = "".join(capsys.readouterr())
+        assert "spark-2: unknown: Docker does not answer" in told
+        assert "spark-2: nothing ran" not in told
+    assert names(cluster, "spark-2") == {"test-r1"}
 
 
 @pytest.mark.parametrize("before", ["destroyed", "never applied", "of another cluster"])
