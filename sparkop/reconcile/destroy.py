@@ -371,8 +371,10 @@ def _in_words(error: BaseException) -> BaseException:
 def _told(operation: Operation, reading: Reading) -> str:
     """What was removed; of a checkpoint how much, and where."""
     ground = reading.observed.documents[operation.node].ground
-    if operation.resource == STATE and ground and ground.foreign:
-        return f"sparkop's files in {operation.parameters['path']}"
+    left = operation.resource == STATE and operation.parameters["left"]
+    if operation.resource == STATE and (left or (ground and ground.foreign)):
+        but = f" but for {HISTORY}, by which a later destroy finds the images that are kept" if left else ""
+        return f"sparkop's files in {operation.parameters['path']}{but}"
     if operation.resource != WEIGHTS:
         return words_for(operation.resource)
     place = _checkpoints(reading)[operation.node]

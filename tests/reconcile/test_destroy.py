@@ -410,7 +410,12 @@ def test_an_image_that_was_pulled_and_that_somebody_uses_stays_until_a_later_des
     node = cluster.node("spark-2")
     CHANGES["containers"](node, {"by-hand": {}})
     node.containers["by-hand"].image_id = node.images[IMAGE].id
-    destroyed(cluster)
+    removed = destroyed(cluster).removed
+    assert removed["spark-1"][-1] == "state folder"
+    assert removed["spark-2"][-1] == (
+        "sparkop's files in /home/spark/.sparkop/test but for history.json, "
+        "by which a later destroy finds the images that are kept"
+    ), "the folder is there still"
     assert list(node.images) == [IMAGE]
     ledger = node.path("history.json", "~/.sparkop/test")
     assert [path for path in node.files if ".sparkop" in path] == [ledger], "what is left, and no more"
