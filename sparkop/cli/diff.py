@@ -32,6 +32,7 @@ def command(
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
         from sparkop.reconcile.refuse import refuse
+        from sparkop.reconcile.unplanned import with_unplanned
         from sparkop.resources.weights.follow import running_told
         from sparkop.views.errors import show_note
         from sparkop.views.plan import show_plan
@@ -39,7 +40,7 @@ def command(
         reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())
-    plan = beside_a_writer(plan, reading.observed.documents)
+    plan = beside_a_writer(with_unplanned(plan, reading), reading.observed.documents)
     show_plan(plan, output, running_told(reading.observed.documents))
     if plan.unknown:
         return ExitCode.UNREACHABLE

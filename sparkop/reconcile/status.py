@@ -15,14 +15,16 @@ from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.speeds import Speeds, speeds_in
-from sparkop.reconcile.unserved import AGAIN, Unserved, next_step, unserved
+from sparkop.reconcile.unplanned import unplanned
+from sparkop.reconcile.unserved import AGAIN, Unserved, next_step, unread, unserved
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
+from sparkop.resources.endpoint import KIND as ENDPOINT
 from sparkop.resources.endpoint import loading
-from sparkop.resources.group import age, down, examine, found_ranks, state_text
+from sparkop.resources.group import age, as_a_human_wants, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
@@ -166,7 +168,8 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     explained = explain(spec, observed.endpoint)
     kinds = [resource.kind for resource in resources if resource.kind != CLIENTS]
     state = _state(reading, plan)
-    told, absent = (_without_the_stop(plan), "stopped") if state == "stopped" else (plan, "missing")
+    wished = as_a_human_wants(desired, observed, reading.history)
+    told, absent = (_without_the_stop(plan), "stopped") if wished else (plan, "missing")
     still = loading(desired, observed, reading.history)
     watch = _watch(reading)
     alive = next((sign for sign in watch.signs if sign.alive), None)
@@ -246,7 +249,7 @@ def _without_the_stop(plan: Plan) -> Plan:
 def _state(reading: Reading, plan: Plan) -> ClusterState:
     if plan.unknown:
         return "unknown"
-    if reading.history.intent.stopped and not found_ranks(reading.desired, reading.observed):
+    if as_a_human_wants(reading.desired, reading.observed, reading.history):
         return "stopped"
     return "ok" if plan.converged else "differs"
 
@@ -266,11 +269,12 @@ def _node(name: str, reading: Reading, plan: Plan, kinds: list[str], absent: str
     document = reading.observed.documents.get(name)
     if document is None:
         return NodeStatus(name, "unknown", reading.observed.unknown[name].told)
-    found = tuple(_or_down(_resource(kind, name, plan), reading, document) for kind in kinds)
+    found = tuple(_or_unplanned(_resource(kind, name, plan), reading, plan, name) for kind in kinds)
     guard = _guard(name, document, reading, absent)
     total = document.memory.total if document.memory else None
     available = document.memory.available if document.memory else None
-    states = {each.state for each in found}
+    # an API that can't be asked for another node's sake makes this one neither unknown nor right
+    states = {each.state for each in found if (each.resource, each.state) != (ENDPOINT, "unknown")}
     return NodeStatus(
         node=name,
         state="unknown" if "unknown" in states else "differs" if "differs" in states else "ok",
@@ -302,11 +306,16 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     return ResourceStatus(kind, "differs" if told else "ok", "; ".join(told))
 
 
-def _or_down(status: ResourceStatus, reading: Reading, document: Document) -> ResourceStatus:
-    """A rank that is down while something else is in the way of its start is in no plan."""
-    ranks = down(reading.desired, document) if status.resource == "rank" and status.state == "ok" else {}
-    told = ", ".join(f"{rank} state: {state} -> running" for rank, state in ranks.items())
-    return replace(status, state="differs", detail=told) if told else status
+def _or_unplanned(status: ResourceStatus, reading: Reading, plan: Plan, node: str) -> ResourceStatus:
+    """Of a group that can't be seen whole, or whose start something is in the way of, nothing is planned: its
+    ranks are not right for that, and its API is not known to be."""
+    if status.state != "ok":
+        return status
+    if status.resource == "rank":
+        told = ", ".join(f"{rank} {cause.told}" for rank, cause in unplanned(reading, plan, node).items())
+        return replace(status, state="differs", detail=told) if told else status
+    hidden = unread(reading) if (status.resource, node) == (ENDPOINT, reading.desired.head) else ""
+    return replace(status, state="unknown", detail=hidden) if hidden else status
 
 
 def _guard(name: str, document: Document, reading: Reading, absent: str) -> GuardStatus | None:
@@ -351,17 +360,20 @@ def _story(document: Document, reading: Reading) -> Story | None:
 def _ranks(reading: Reading, absent: str) -> tuple[RankStatus, ...]:
     """What was found, and what should be there but is not."""
     desired, observed = reading.desired, reading.observed
-    wanted = {(rank.node, rank.name): rank for rank in desired.ranks}
+    made = {(rank.node, rank.name): rank for rank in desired.ranks}
+    named = zip(desired.spec.nodes, container_names(desired.spec), strict=True)
+    wanted = {(node.name, name): rank for rank, (node, name) in enumerate(named)}
     group = examine(desired, observed, reading.history)
     rows = []
     for found in group.found:
-        own = wanted.pop((found.node, found.container.name), None)
+        place = (found.node, found.container.name)
+        wanted.pop(place, None)
         rows.append(
             RankStatus(
                 rank=found.stamp.rank,
                 node=found.node,
                 container=found.container.name,
-                state=state_text(found.container) + _other(desired, own, found.stamp.hash),
+                state=state_text(found.container) + _other(desired, made.get(place), found.stamp.hash),
                 epoch=str(found.stamp.epoch),
                 seconds=age(found.container, observed.documents[found.node])
                 if found.container.running
@@ -369,16 +381,10 @@ def _ranks(reading: Reading, absent: str) -> tuple[RankStatus, ...]:
                 oom_killed=found.container.oom_killed,
             )
         )
-    rows += [
-        RankStatus(rank, node.name, name, "unknown")
-        for rank, (node, name) in enumerate(
-            zip(desired.spec.nodes, container_names(desired.spec), strict=True)
-        )
-        if node.name in observed.unknown
-    ]
     for (node, name), rank in wanted.items():
-        unread = observed.documents[node].docker is None
-        rows.append(RankStatus(rank.rank, node, name, "unknown" if unread else absent))
+        document = observed.documents.get(node)
+        unseen = document is None or document.docker is None
+        rows.append(RankStatus(rank, node, name, "unknown" if unseen else absent))
     return tuple(sorted(rows, key=lambda row: (row.rank, row.node)))
 
 

@@ -31,10 +31,8 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     desired, observed, history = reading.desired, reading.observed, reading.history
     if history.unapplied.startswith(UNAPPLIED):
         return Unserved("not serving", history.unapplied, "sparkop apply starts it")
-    unread = [n.name for n in desired.spec.nodes if n.name in observed.unknown]
-    unread += [f"Docker of {name}" for name, document in observed.documents.items() if not document.docker]
-    if unread:
-        told = f"{', '.join(unread)} could not be read"
+    told = unread(reading)
+    if told:
         return Unserved(Serving.NOT_ASKED, told, DOCTOR)
     down = not_running(desired, observed)
     if not down:
@@ -50,6 +48,14 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     if history.intent.stopped:
         return Unserved("not serving", cause)  # that a human has stopped it is told beside it
     return Unserved("not serving", *_next(reading, plan, watching, cause))
+
+
+def unread(reading: Reading) -> str:
+    """What hides the group, so that its API is not asked; empty when all of it was seen."""
+    observed = reading.observed
+    found = [n.name for n in reading.desired.spec.nodes if n.name in observed.unknown]
+    found += [f"Docker of {name}" for name, document in observed.documents.items() if not document.docker]
+    return f"{', '.join(found)} could not be read" if found else ""
 
 
 def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from math import inf
 
+from sparkop.engines.common import container_names
 from sparkop.hosts.document import Container, Document
 from sparkop.records import dataclass
 from sparkop.resources.desired import Desired, DesiredRank
@@ -105,6 +106,23 @@ def down(desired: Desired, document: Document) -> dict[str, str]:
     """Containers of ranks on a node that don't run: how plans call the rank -> their state."""
     found = ours(document, desired.spec.name, ROLE_RANK)
     return {f"rank/{stamp.rank}": state_text(each) for each, stamp in found if not each.running}
+
+
+def missing(desired: Desired, node: str, document: Document) -> tuple[str, ...]:
+    """Ranks of the spec without a container on their node, as plans call them; none where Docker was not
+    read. Known by their names: also while another node is unknown, so that no rank is rendered."""
+    found = {container.name for container, _ in ours(document, desired.spec.name, ROLE_RANK)}
+    names = zip(desired.spec.nodes, container_names(desired.spec), strict=True)
+    return tuple(
+        f"rank/{rank}"
+        for rank, (own, name) in enumerate(names)
+        if own.name == node and document.docker is not None and name not in found
+    )
+
+
+def as_a_human_wants(desired: Desired, observed: Observed, history: History) -> bool:
+    """A human has stopped it, and no node that was read has a rank."""
+    return history.intent.stopped and not found_ranks(desired, observed)
 
 
 def not_running(desired: Desired, observed: Observed) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sparkop.reconcile.memory import memory_of
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.status import Status, status_of
 from sparkop.reconcile.stop import plan_stop
+from sparkop.reconcile.unplanned import with_unplanned
 from sparkop.resources.operations import Action
 from sparkop.views.plan import show_plan
 from sparkop.views.status import show_status
@@ -134,6 +136,52 @@ def test_an_unknown_node_is_no_empty_node() -> None:
         (1, "spark-2", "test-r1", "unknown"),
         (2, "spark-3", "test-r2", "running"),
     ]
+
+
+@pytest.mark.parametrize("hidden", ["node", "docker", "blocked"])
+def test_a_rank_that_is_missing_is_told_whatever_hides_the_rest(hidden: str) -> None:
+    """While another node was silent its row was left out, and its node was "ok". Still nothing of the group
+    is planned, and watch gets the same plan: only who looks is told."""
+    cluster = serving(3)
+    del cluster.node("spark-1").containers["test-r0"]
+    if hidden == "node":
+        cluster.node("spark-2").answer = Answer.SILENT
+    elif hidden == "docker":
+        cluster.node("spark-2").docker_up = False
+    else:
+        CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    found = status(cluster)
+    assert [(r.rank, r.node, r.state) for r in found.ranks] == [
+        (0, "spark-1", "missing"),
+        (1, "spark-2", "running" if hidden == "blocked" else "unknown"),
+        (2, "spark-3", "running"),
+    ]
+    head = {each.resource: each for each in found.nodes[0].resources}
+    assert found.nodes[0].state == "differs"
+    assert (head["rank"].state, head["rank"].detail) == ("differs", "rank/0 container: missing -> running")
+    if hidden != "blocked":
+        assert head["endpoint"].state == "unknown"
+        assert "spark-2 could not be read" in head["endpoint"].detail
+    assert found.nodes[2].state == "ok"
+    plan = cluster.plan()
+    assert not [o for o in plan.operations if o.resource.startswith(("rank", "endpoint"))]
+    shown = with_unplanned(plan, cluster.observe())
+    assert shown == replace(plan, warnings=shown.warnings)
+    assert [text for text in shown.warnings if text not in plan.warnings] == [
+        "spark-1: rank/0 container: missing -> running; it is planned when the rest is known and mended"
+    ]
+
+
+def test_a_rank_that_a_human_has_stopped_is_not_missing_for_a_silent_node() -> None:
+    """Nor is its guard: it is as wished where it can be seen."""
+    cluster = serving()
+    cluster.stop()
+    cluster.node("spark-2").answer = Answer.SILENT
+    found = status(cluster)
+    assert (found.state, found.nodes[0].state) == ("unknown", "ok")
+    assert [rank.state for rank in found.ranks] == ["stopped", "unknown"]
+    plan = cluster.plan()
+    assert with_unplanned(plan, cluster.observe()) == plan
 
 
 @pytest.mark.parametrize(
