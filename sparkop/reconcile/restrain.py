@@ -73,28 +73,47 @@ def _budgeted(plan: Plan, history: History, asked: Asked, now: float) -> Plan:
         return _not_again(
             plan, cause, "see why the group is down (sparkop logs), and start it: sparkop apply"
         )
-    tried = _tried(plan, history)
+    free, tried = _counted(plan, history)
+    booted = _booted(plan, history, asked)
     count = len(tried)
+    if booted and len(free) < BOOTS and history.gave_up is None:
+        return _allowed(plan)
     if count > len(asked.pauses):
-        return _given_up(plan, tried, tuple(dict.fromkeys((*history.booted, *asked.booted))))
+        return _given_up(plan, tried, booted)
     if tried:
         passed = now - tried[-1].at
         left = asked.pauses[count - 1] - passed
         if passed >= 0 and left > 0:  # a clock that was set back holds nothing up
             of = f"restart {count + 1} of {1 + len(asked.pauses)}"
-            text = f"{of} in {human_seconds(left)}: the one before did not last"
-            return _prepared(plan, text)
-    return replace(plan, operations=tuple(_marked(operation) for operation in plan.operations))
+            why = told_boots(booted) if booted else "the one before did not last"
+            return _prepared(plan, f"{of} in {human_seconds(left)}: {why}")
+    return _allowed(plan)
 
 
-def _tried(plan: Plan, history: History) -> tuple[Restart, ...]:
-    """Restarts of the numbers that the plan would launch, without the first few after a boot: a changed spec
-    begins anew, and what was broken off is none."""
+def _counted(plan: Plan, history: History) -> tuple[tuple[Restart, ...], tuple[Restart, ...]]:
+    """Restarts of the numbers that the plan would launch: the first few after a boot, which cost nothing, and
+    those that count. A changed spec begins anew, and what was broken off is none."""
     generation = next((o.parameters.get("generation") for o in plan.operations if starts_group(o)), None)
-    resumes = next((o.parameters.get("resumes") for o in plan.operations if o.action is Action.RECORD), None)
+    resumes = _resumed(plan)
     own = [each for each in history.restarts if each.generation == generation and each.epoch != resumes]
-    spared = [each for each in own if each.booted][:BOOTS]
-    return tuple(each for each in own if each not in spared)
+    free = tuple(each for each in own if each.booted)[:BOOTS]
+    return free, tuple(each for each in own if each not in free)
+
+
+def _booted(plan: Plan, history: History, asked: Asked) -> tuple[str, ...]:
+    """Nodes whose boot has ended the group: known or just seen, also before the start that was broken off."""
+    resumes = _resumed(plan)
+    before = [node for each in history.restarts if each.epoch == resumes for node in each.booted]
+    return tuple(dict.fromkeys((*before, *history.booted, *asked.booted)))
+
+
+def _resumed(plan: Plan) -> int | None:
+    """Number of the group whose start was broken off, and is gone on with."""
+    return next((o.parameters.get("resumes") for o in plan.operations if o.action is Action.RECORD), None)
+
+
+def _allowed(plan: Plan) -> Plan:
+    return replace(plan, operations=tuple(_marked(operation) for operation in plan.operations))
 
 
 def _given_up(plan: Plan, tried: tuple[Restart, ...], booted: tuple[str, ...]) -> Plan:

@@ -16,7 +16,7 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.unplanned import unplanned
-from sparkop.reconcile.unserved import AGAIN, Unserved, next_step, unread, unserved
+from sparkop.reconcile.unserved import AGAIN, Unserved, answered, unread, unserved
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
@@ -34,7 +34,7 @@ from sparkop.resources.state import LEASE
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.resources.weights.follow import running_told
 from sparkop.serving.canary import Serving
-from sparkop.serving.token_zero import explain
+from sparkop.serving.token_zero import Explained, explain
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import CONTROLLER
 
@@ -194,10 +194,19 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
         open=access.open,
         endpoint_cause=explained.cause if explained else "",
-        endpoint_remedy=explained.remedy if explained else served.remedy,
+        endpoint_remedy=_remedy(explained, served, alive),
         loading=still,
         transfers=running_told(observed.documents),
     )
+
+
+def _remedy(explained: Explained | None, served: Unserved, watching: Sign | None) -> str:
+    """What to do: of a watch that lives, that it starts the group again; and what it can't do."""
+    if explained is None:
+        return served.remedy
+    if watching is None:
+        return explained.remedy
+    return served.remedy if explained.restart_helps else f"{served.remedy}\\n{explained.remedy}"
 
 
 def _served(
@@ -207,7 +216,7 @@ def _served(
     if endpoint.serving is not Serving.NOT_ASKED:
         late = "not ready" if endpoint.serving is Serving.LOADING else str(endpoint.serving)
         word = str(Serving.LOADING) if loads else late
-        return Unserved(word, endpoint.detail, next_step(reading, plan, watching, loads=loads))
+        return Unserved(word, *answered(reading, plan, watching, loads=loads))
     if state == "stopped":
         by = reading.history.intent.by
         return Unserved("stopped", f"by {by}, as wished" if by else "as wished", AGAIN)

@@ -62,18 +62,30 @@ def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tu
     """The cause, with the pause that a watch makes; and what to do."""
     if plan.blockers:
         return cause, _mends(plan)
-    if watching is None:
+    if watching is None or reading.history.intent.stopped:
         return cause, f"sparkop logs tells why; {AGAIN}"
     asked = Asked(By.WATCH, watching.pauses) if watching.pauses else Asked(By.WATCH)
-    held = restrain(plan, reading.history, asked, reading.observed.at).held
-    if held:
-        return f"{cause}; {', '.join(held)}", "wait for watch, or start it at once: sparkop apply"
+    allowed = restrain(plan, reading.history, asked, reading.observed.at)
+    if allowed.blockers:
+        return cause, _mends(allowed)
+    if allowed.held:
+        told = "; ".join(part for part in (cause, *allowed.held) if part)
+        return told, "wait for watch, or start it at once: sparkop apply"
     return cause, "watch starts it again; sparkop events tells how that goes"
 
 
-def next_step(reading: Reading, plan: Plan, watching: Sign | None, *, loads: bool) -> str:
-    """What to do about an API that was asked; empty when it is ready. ``loads``: its ranks are within the
-    time of their start."""
+def answered(reading: Reading, plan: Plan, watching: Sign | None, *, loads: bool) -> tuple[str, str]:
+    """What an API said that was asked, with the pause that a watch makes; and what to do, empty when it is
+    ready. ``loads``: its ranks are within the time of their start."""
+    endpoint = reading.observed.endpoint
+    kept = endpoint.serving in (Serving.READY, Serving.BUSY, Serving.UNAUTHORISED)
+    if not kept and not plan.unknown and any(map(starts_group, plan.operations)):
+        return _next(reading, plan, watching, endpoint.detail)
+    return endpoint.detail, _step(reading, plan, loads=loads)
+
+
+def _step(reading: Reading, plan: Plan, *, loads: bool) -> str:
+    """What a human does about it; no start of the group is due."""
     serving = reading.observed.endpoint.serving
     if serving is Serving.READY:
         return ""
@@ -85,8 +97,6 @@ def next_step(reading: Reading, plan: Plan, watching: Sign | None, *, loads: boo
         return "ask again in a minute: sparkop status; who asked before comes first"
     if serving is Serving.UNAUTHORISED:
         return KEY_REMEDY if reading.observed.key else "sparkop apply restores the key file"
-    if any(map(starts_group, plan.operations)):
-        return _next(reading, plan, watching, "")[1]
     if loads:
         return "wait for it; sparkop logs -f shows how far it is"
     return "sparkop logs tells why; sparkop apply waits for its tokens"

@@ -30,6 +30,8 @@ class Explained:
 
     cause: str
     remedy: str
+    restart_helps: bool = False
+    """A new start of all ranks is all that has to be done, whoever does it."""
 
 
 def is_harmless(line: str) -> bool:
@@ -59,7 +61,7 @@ def explain_text(spec: ClusterSpec, text: str) -> Explained:
     """The same, of an answer that has been found to be no answer."""
     again = "sparkop apply starts all ranks again, which empties the prefix cache"
     if not isinstance(spec.engine, SglangEngine) or not is_token_zero(text):
-        return Explained("the prefix cache may hold an answer that went wrong", again)
+        return Explained("the prefix cache may hold an answer that went wrong", again, restart_helps=True)
     if spec.image.build is None:
         return Explained(
             f"token 0: the image {spec.image.reference} is used as it is, and its sparse attention may have "

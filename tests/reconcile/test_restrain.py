@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.restrain import FRESH, Asked, By, restrain
-from sparkop.resources.observed import History, Intent, Restart
+from sparkop.resources.observed import GaveUp, History, Intent, Restart
 from sparkop.resources.operations import Action, Cause, Operation
 
 NOW = 1_790_000_000.0
@@ -75,6 +75,24 @@ def test_the_first_few_restarts_after_a_boot_cost_nothing(boots: int, allowed: b
     history = after(*range(60, 60 - boots, -1))
     booted = replace(history, restarts=tuple(replace(each, booted=("spark-2",)) for each in history.restarts))
     assert ("rank/0" in kinds(restrain(GROUP, booted, WATCH, NOW))) is allowed
+
+
+@pytest.mark.parametrize(
+    ("history", "asked"),
+    [
+        (replace(after(90, 30), booted=("spark-2",)), WATCH),
+        (after(90, 30), replace(WATCH, booted=("spark-2",))),
+        (replace(after(9000, 5000, 901, 30), booted=("spark-2",)), WATCH),
+    ],
+)
+def test_a_boot_after_other_restarts_has_no_pause(history: History, asked: Asked) -> None:
+    """It waited for the pause of the restarts before, "the one before did not last": a power cut ended it."""
+    assert kinds(restrain(GROUP, history, asked, NOW)) == kinds(GROUP)
+
+
+def test_a_boot_makes_no_group_rise_that_was_given_up() -> None:
+    history = replace(after(9000, 5000, 901, 30), booted=("spark-2",), gave_up=GaveUp(NOW - 20, "4 restarts"))
+    assert restrain(GROUP, history, WATCH, NOW).blockers
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:

@@ -141,6 +141,21 @@ def test_a_pause_of_watch_is_told_as_watch_tells_it() -> None:
     assert told(status(cluster))[1] == DEAD, "nobody waits for a restart when no watch lives"
 
 
+@pytest.mark.parametrize("state", [Serving.WEDGED, Serving.BROKEN, Serving.DEGENERATE])
+def test_a_pause_of_watch_is_told_of_an_api_that_answers_wrongly(state: Serving) -> None:
+    """Only that apply starts all ranks again was told, and not that watch does."""
+    cluster, watching = watched(asked=Asked(By.WATCH, pauses=(3600.0,)))
+    dead(cluster)
+    signed(watching, 2)
+    reading = cluster.observe()
+    bad = EndpointState(state, "what it said")
+    reading = replace(reading, observed=replace(reading.observed, endpoint=bad))
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    _, detail, remedy = told(status_of(reading, plan, SIMULATED))
+    assert detail.startswith("what it said; restart 2 of 2 in ")
+    assert remedy == "wait for watch, or start it at once: sparkop apply"
+
+
 def test_a_group_that_watch_has_given_up_says_so() -> None:
     cluster, watching = watched(asked=Asked(By.WATCH, pauses=(60.0,)))
     for _ in range(3):

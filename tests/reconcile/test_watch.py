@@ -318,6 +318,20 @@ def test_power_cuts_are_not_held_against_the_group() -> None:
     assert [each.booted for each in restarts] == [*3 * [("spark-2",)], ()]
 
 
+def test_a_power_cut_after_crashes_has_no_pause() -> None:
+    """Not before its entry is written either: the look that sees the boot starts the group."""
+    cluster, watching = watched()
+    _kill(cluster)
+    watching.ticks(5)
+    _kill(cluster)
+    watching.minutes(3)
+    assert cluster.plan().converged
+    cluster.node("spark-2").reboot()
+    assert not any(tick.plan.held for tick in watching.ticks(3))
+    assert cluster.plan().converged
+    assert [each.booted for each in cluster.observe(canary=False).history.restarts] == [(), (), ("spark-2",)]
+
+
 def test_a_node_that_boots_again_and_again_has_an_end() -> None:
     """Memory runs out, the node freezes and boots: principle 4 knows no endless loops."""
     cluster, watching = watched()

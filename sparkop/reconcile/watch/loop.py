@@ -27,7 +27,7 @@ from sparkop.hosts.base import Host
 from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
-from sparkop.reconcile.history import GAVE_UP, WATCH, entries_in
+from sparkop.reconcile.history import BOOTED, GAVE_UP, WATCH, entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder, tell_watching
 from sparkop.reconcile.lease_seen import SIGN_EVERY, lease_in
 from sparkop.reconcile.observe import Reading, observe
@@ -255,13 +255,15 @@ class Watch:
             refuse(self.spec, reading.desired, self.hosts[self.spec.head.name])
             self._fits = True
 
-    def plan_of(self, reading: Reading) -> Plan:
-        """Pure: what has to be done, and what of it may be done now."""
+    def plan_of(self, reading: Reading, due: Sequence[Mapping[str, Any]] = ()) -> Plan:
+        """Pure: what has to be done, and what of it may be done now. ``due``: what the history that was read
+        does not have yet."""
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
         boots = boots_in(reading.observed).items()
-        booted = tuple(node for node, boot in boots if self._boots.get(node, boot) != boot)
-        asked = replace(self.asked, told_at=reading.observed.at, booted=booted)
+        seen = [node for node, boot in boots if self._boots.get(node, boot) != boot]
+        told = [entry["node"] for entry in due if entry["event"] == BOOTED]
+        asked = replace(self.asked, told_at=reading.observed.at, booted=(*told, *seen))
         plan = restrain(plan, reading.history, asked, now)
         return self.backoff.spare(plan, reading.observed, self.clock.monotonic())
 
@@ -288,7 +290,7 @@ class Watch:
     def _act(self, held: Held, reading: Reading, plan: Plan, due: list[dict[str, Any]]) -> Tick:
         if plan.operations:
             reading = self.look(held.lost)
-            plan = self.plan_of(reading)
+            plan = self.plan_of(reading, due)
         if reading.history.unapplied:
             return Tick(reading, plan)  # destroyed since the look before
         stop = AnyOf(self.stop, held.wanted, asked=self._changed)
