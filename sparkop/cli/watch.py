@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from sparkop.hosts.base import Host
     from sparkop.reconcile.restrain import Asked
+    from sparkop.reconcile.watch.known import Known
+    from sparkop.reconcile.watch.loop import Watch
     from sparkop.reconcile.watch.say import Say
     from sparkop.spec.load import LoadedSpec
 
@@ -92,70 +94,109 @@ class _Source(NamedTuple):
     """Of edits that were refused, what is yet to be written down."""
 
 
+class _Watched(NamedTuple):
+    """A spec that is watched by, and what its watch knows."""
+
+    loaded: LoadedSpec
+    known: Known
+
+    def edited(self, loaded: LoadedSpec) -> _Watched:
+        """With another spec. Of other nodes nothing is known."""
+        from sparkop.reconcile.watch.known import Known
+
+        old, new = self.loaded.spec, loaded.spec
+        same = (old.name, old.nodes) == (new.name, new.nodes)
+        return _Watched(loaded, self.known if same else Known())
+
+
 def _forever(
     loaded: LoadedSpec, say: Say, stop: threading.Event, asked: Asked, period: float, source: _Source
 ) -> None:
     """Watch, by a spec that has changed from its change on; by the one before when it is refused."""
-    before: LoadedSpec | None = None
-    while not stop.is_set():
+    from sparkop.reconcile.watch.known import Known
+
+    before: _Watched | None = None
+    now = _Watched(loaded, Known())
+    while True:  # it ends in a watch, which takes its sign of life back
         try:
-            new = _run(loaded, say, stop, asked, period, source, instead=before is not None)
+            new = _run(now, say, stop, asked, period, source, instead_of=before)
         except SpecError as error:
             if before is None:
                 raise _nothing_healed(error) from error
             _tell_refused(say, error, source)
-            loaded, before = before, None
+            now, before = before, None
             continue
         if new is None:
             break
-        before, loaded, source = loaded, new[0], source._replace(changed=new[1])
+        before, now, source = now, new[0], source._replace(changed=new[1])
         say("spec-changed", spec=str(source.files[0]))
 
 
 def _run(
-    loaded: LoadedSpec,
+    now: _Watched,
     say: Say,
     stop: threading.Event,
     asked: Asked,
     period: float,
     source: _Source,
     *,
-    instead: bool = False,
-) -> tuple[LoadedSpec, Callable[[], bool]] | None:
+    instead_of: _Watched | None = None,
+) -> tuple[_Watched, Callable[[], bool]] | None:
     """Watch until there is another spec, with what tells that it has changed in turn; None: told to stop. One
-    that is refused leaves the watch as it is, and is told once. ``instead`` of another: raises SpecError when
+    that is refused leaves the watch as it is, and is told once. ``instead_of`` another: raises SpecError when
     the nodes' facts forbid it."""
     from sparkop.reconcile.nodes import writable_nodes
     from sparkop.reconcile.watch.eye import Rhythm
     from sparkop.reconcile.watch.loop import Watch
 
-    say("watching", cluster=loaded.spec.name, period=period)
+    spec = now.loaded.spec
+    say("watching", cluster=spec.name, period=period)
     rhythm = Rhythm(period=period, canary=max(3 * period, 10.0))
-    with writable_nodes(loaded.spec) as hosts:
+    with writable_nodes(spec) as hosts:
         watch = Watch(
-            loaded.spec,
+            spec,
             hosts,
             say,
             stop=stop,
             asked=asked,
             rhythm=rhythm,
-            instead=instead,
+            instead=instead_of is not None,
             refused=source.refused,
+            known=now.known,
         )
+        follows: _Watched | None = None
         try:
-            told: tuple[str | None, ...] = ()
-            changed = source.changed
-            while watch.run(changed):
-                changed = _changed(source.files)  # before it is read: no write is missed
-                try:
-                    return source.read(), changed
-                except SparkopError as error:
-                    before, told = told, (error.message, error.detail or error.cause)
-                    if told != before:
-                        _tell_refused(say, error, source)
-            return None
+            edited = _next_spec(watch, now, say, source)
+            follows = edited[0] if edited is not None else None
+            return edited
+        except SpecError:
+            follows = instead_of
+            raise
         finally:
-            watch.leave()
+            if follows is None or follows.known is not now.known:
+                watch.leave()
+
+
+def _next_spec(
+    watch: Watch, now: _Watched, say: Say, source: _Source
+) -> tuple[_Watched, Callable[[], bool]] | None:
+    """See `_run`. An edit that changes nothing, as a comment, leaves the watch as it is."""
+    told: tuple[str | None, ...] = ()
+    changed = source.changed
+    while watch.run(changed):
+        changed = _changed(source.files)  # before it is read: no write is missed
+        try:
+            loaded = source.read()
+        except SparkopError as error:
+            before, told = told, (error.message, error.detail or error.cause)
+            if told != before:
+                _tell_refused(say, error, source)
+            continue
+        if loaded.spec != now.loaded.spec:
+            return now.edited(loaded), changed
+        told = ()
+        say("spec-unchanged", spec=str(source.files[0]))
+    return None
 
 
 def _tell_refused(say: Say, error: SparkopError, source: _Source) -> None:

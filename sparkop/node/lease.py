@@ -173,14 +173,17 @@ def ask(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> Lease
 
 
 def watching(lease: Lease, fence: dict[str, Any], arguments: dict[str, Any]) -> Lease:
-    """A watch says that it lives, or (``over``) that it ends. Changes nothing of who may write."""
+    """A watch says that it lives, or (``over``) that it ends, and who is ``dead``. Changes nothing of who may
+    write."""
     if lease is None:
         return None
     now, holder = time.time(), fence["holder"]
     signs = lease.get("watches")
     if not isinstance(signs, dict):
         signs = {}
-    kept = {name: sign for name, sign in signs.items() if name != holder}
+    dead = arguments.get("dead")
+    ended = (holder, *dead) if isinstance(dead, list) else (holder,)
+    kept = {name: sign for name, sign in signs.items() if name not in ended}
     if not arguments.get("over"):
         kept[holder] = {"info": arguments.get("info") or {}, "at": now}
     return {**{key: value for key, value in lease.items() if key != "watches"}, "watches": kept}

@@ -62,14 +62,21 @@ YIELDS = "watch"
 
 
 def tell_watching(
-    spec: ClusterSpec, head: Host, holder: str, *, over: bool = False, pauses: Iterable[float] = ()
+    spec: ClusterSpec,
+    head: Host,
+    holder: str,
+    *,
+    over: bool = False,
+    pauses: Iterable[float] = (),
+    dead: Iterable[str] = (),
 ) -> None:
     """A watch's sign of life on the head. A head that can't take it is no fault of the watch. ``pauses``:
-    seconds that it waits before restarts, so that status can tell of one."""
+    seconds that it waits before restarts, so that status can tell of one. ``dead``: holders that have left a
+    sign and live no more; else status would tell of them when this watch has ended."""
     fence = Fence(spec.name, holder, 0, state_directory(spec, spec.head))
     info = {"who": _who(), "pid": os.getpid(), "place": place(), "pauses": list(pauses)}
     with suppress(SparkopError, OSError):
-        head.act("lease.watching", {"info": info, "over": over}, fence, timeout=HEARTBEAT)
+        head.act("lease.watching", {"info": info, "over": over, "dead": list(dead)}, fence, timeout=HEARTBEAT)
 
 
 def who_of(holder: str) -> str:

@@ -104,21 +104,35 @@ class Sign:
 def signs_in(document: Document | None) -> tuple[Sign, ...]:
     """Who watches, by the head's lease; the newest sign first, and of each user and machine only that, of one
     that lives if there is one: who was killed and began anew has left the sign of before."""
-    lease = (document.state or {}).get(LEASE) if document is not None else None
-    watches = lease.get("watches") if isinstance(lease, dict) else None
-    if not isinstance(watches, dict) or document is None or document.machine is None:
+    if document is None or document.machine is None:
         return ()
     found: dict[str, Sign] = {}
-    for holder, sign in watches.items():
-        at = sign.get("at") if isinstance(sign, dict) else None
+    for holder, sign in _watches_in(document).items():
+        at = sign.get("at")
         if isinstance(at, int | float):
-            info = sign.get("info")
-            known = info if isinstance(info, dict) else {}
+            known = _info_of(sign)
             who = str(known.get("who") or holder)
             seconds = max(0.0, document.machine.time_s - at)
             own = Sign(who, seconds, _pauses(known.get("pauses")), _gone(known))
             found[who] = min(own, found.get(who, own), key=lambda each: (not each.alive, each.seconds))
     return tuple(sorted(found.values(), key=lambda each: each.seconds))
+
+
+def dead_watches(document: Document) -> tuple[str, ...]:
+    """Holders whose sign is on the head, which ran on this machine and were killed."""
+    return tuple(holder for holder, sign in _watches_in(document).items() if _gone(_info_of(sign)))
+
+
+def _watches_in(document: Document) -> dict[str, dict[str, Json]]:
+    lease = (document.state or {}).get(LEASE)
+    watches = lease.get("watches") if isinstance(lease, dict) else None
+    known = watches if isinstance(watches, dict) else {}
+    return {holder: sign for holder, sign in known.items() if isinstance(sign, dict)}
+
+
+def _info_of(sign: Mapping[str, Json]) -> dict[str, Json]:
+    info = sign.get("info")
+    return info if isinstance(info, dict) else {}
 
 
 def place() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
@@ -11,9 +12,10 @@ from typing import cast
 import pytest
 
 from sparkop.cli import run
-from sparkop.cli.watch import _changed, _forever, _once, _pauses, _run, _Source
+from sparkop.cli.watch import _changed, _forever, _once, _pauses, _run, _Source, _Watched
 from sparkop.errors import ExitCode, SpecError, UsageError
 from sparkop.reconcile.restrain import Asked, By
+from sparkop.reconcile.watch.known import Known
 from sparkop.spec.load import LoadedSpec
 
 
@@ -32,8 +34,9 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
     """Each time the file was written a new watch told anew that it watches and the group serves."""
     said: list[str] = []
     watches: list[Played] = []
-    good = cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name="test")))
-    specs = iter([SpecError("no number"), SpecError("no number"), SpecError("gone"), good])
+    good, other = _loaded(1), _loaded(2)
+    same = _loaded(1)
+    specs = iter([SpecError("no number"), SpecError("no number"), SpecError("gone"), same, other])
 
     class Played:
         def __init__(self, *_: object, **__: object) -> None:
@@ -53,12 +56,13 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
-    source = _Source((), lambda: False, read, [])
-    new = _run(good, lambda event, **_: said.append(event), Event(), Asked(By.WATCH), 10.0, source)
+    source = _Source((Path("spec.yaml"),), lambda: False, read, [])
+    now = _Watched(good, Known())
+    new = _run(now, lambda event, **_: said.append(event), Event(), Asked(By.WATCH), 10.0, source)
     assert new is not None
-    assert new[0] is good
-    assert said == ["watching", "spec-refused", "spec-refused", "left"]
-    assert len(watches) == 1
+    assert new[0].loaded is other
+    assert said == ["watching", "spec-refused", "spec-refused", "spec-unchanged"], "it goes on: no sign back"
+    assert len(watches) == 1, "a comment is no other spec"
     told = [str(entry["text"]).partition("before: ")[2] for entry in source.refused]
     assert told == ["no number", "gone"], "once an edit, for the history"
 
@@ -66,15 +70,22 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
 def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was taken at once: a rank that died then stayed dead until the file was mended."""
     said: list[str] = []
-    good, big = (cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name=n))) for n in ("good", "big"))
+    good, big = _loaded("good"), _loaded("big")
     watched: list[tuple[str, bool, int]] = []
     stop = Event()
 
     class Played:
         def __init__(
-            self, spec: SimpleNamespace, *_: object, instead: bool, refused: list[object], **__: object
+            self,
+            spec: SimpleNamespace,
+            *_: object,
+            instead: bool,
+            refused: list[object],
+            known: Known,
+            **__: object,
         ) -> None:
-            watched.append((spec.name, instead, len(refused)))
+            watched.append((spec.context, instead, len(refused)))
+            knew.append(known)
 
         def run(self, _changed: object) -> bool:
             if watched[-1][1]:
@@ -84,8 +95,10 @@ def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: p
             return len(watched) == 1
 
         def leave(self) -> None:
-            pass
+            left.append(len(watched))
 
+    knew: list[Known] = []
+    left: list[int] = []
     monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
     source = _Source((Path("spec.yaml"),), lambda: False, lambda: big, [])
@@ -93,6 +106,21 @@ def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: p
     assert watched == [("good", False, 0), ("big", True, 0), ("good", False, 1)]
     assert "does not fit: 64 GiB" in source.refused[0]["text"], "the one before writes it down"
     assert said == ["watching", "spec-changed", "watching", "spec-refused", "watching"]
+    assert knew[0] is knew[1] is knew[2], "what is known of the nodes outlives both"
+    assert left == [3], "status said for a while that none runs"
+
+
+def test_an_edit_of_the_nodes_begins_anew() -> None:
+    """The boot id of another machine is no boot."""
+    now = _Watched(_loaded(1), Known())
+    assert now.edited(_loaded(2)).known is now.known
+    assert now.edited(_loaded(1, nodes=["spark-1", "spark-3"])).known is not now.known
+    assert now.edited(_loaded(1, name="other")).known is not now.known
+
+
+def _loaded(context: object, *, name: str = "test", nodes: Sequence[str] = ("spark-1",)) -> LoadedSpec:
+    spec = SimpleNamespace(name=name, nodes=list(nodes), context=context)
+    return cast("LoadedSpec", SimpleNamespace(spec=spec))
 
 
 def test_a_start_that_is_refused_says_what_to_do_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +139,7 @@ def test_a_start_that_is_refused_says_what_to_do_next(monkeypatch: pytest.Monkey
     did: list[str] = []
     monkeypatch.setattr("sparkop.reconcile.watch.loop.Watch", Played)
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
-    loaded = cast("LoadedSpec", SimpleNamespace(spec=SimpleNamespace(name="test")))
+    loaded = _loaded(1)
     source = _Source((), lambda: False, lambda: loaded, [])
     with pytest.raises(SpecError, match="does not fit") as refused:
         _forever(loaded, lambda *_, **__: None, Event(), Asked(By.WATCH), 10.0, source)

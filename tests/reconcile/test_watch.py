@@ -848,6 +848,26 @@ def test_a_short_power_cut_is_told_as_that(hosts: list[str]) -> None:
     assert texts[-1] == "spark-2 has booted anew: a reboot or a power cut ended what ran there"
 
 
+@pytest.mark.parametrize("edited", ["off", "back"])
+def test_an_edit_of_the_spec_while_a_node_is_off_loses_neither_its_boot_nor_its_fault(edited: str) -> None:
+    """The watch of the edited spec took the new boot id for known: the restart counted against the budget."""
+    cluster, watching = watched()
+    silent(cluster)
+    watching.ticks(1)
+    if edited == "off":
+        watching = Watching(cluster, known=watching.watch.known)
+        watching.ticks(1)
+    answers(cluster)
+    cluster.node("spark-2").reboot()
+    watching = Watching(cluster, known=watching.watch.known)
+    watching.minutes(3)
+    assert [each["node"] for each in entries(cluster, "booted")] == ["spark-2"]
+    assert [each["what"] for each in entries(cluster, "fault")] == ["node@spark-2"]
+    assert [each["what"] for each in entries(cluster, "mended")] == ["node@spark-2"]
+    [restart] = cluster.observe(canary=False).history.restarts
+    assert restart.booted == ("spark-2",), "it has no pause"
+
+
 def test_a_head_that_hangs_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     over, answered = threading.Event(), []
 

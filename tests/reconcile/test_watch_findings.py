@@ -370,6 +370,9 @@ def test_a_watch_that_was_killed_on_this_machine_is_told_at_once(here: bool, run
     assert (bool(found.running), [sign.who for sign in found.signs]) == (runs, ["ada@desk"])
     watching.watch.sign(watching.ticks(1)[0].reading)
     assert status(cluster).watch.running, "the next one does"
+    watching.watch.leave()
+    left = [sign.who for sign in status(cluster).watch.signs]
+    assert left == ([] if here else ["ada@desk"]), "the next one takes the sign of the dead along"
 
 
 def test_a_watch_that_waits_for_a_start_gives_signs_of_life() -> None:

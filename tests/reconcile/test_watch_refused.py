@@ -106,6 +106,27 @@ def test_an_edit_is_remembered_after_a_head_that_was_away() -> None:
     assert len(entries(cluster, "spec-refused")) == 1
 
 
+def test_an_edited_spec_that_the_nodes_refuse_leaves_what_was_known() -> None:
+    """The watch that it stood instead of is the one to tell of the boot."""
+    cluster = serving(**LARGE)
+    watching = Watching(cluster)
+    watching.ticks(3)
+    silent(cluster)
+    watching.ticks(1)
+    known = watching.watch.known
+    cluster.node("spark-1").memory_total = 64 * GIB
+    edited = Watching(cluster, known=known, instead=True)
+    edited.ticks(1)
+    answers(cluster)
+    cluster.node("spark-2").reboot()
+    with pytest.raises(SpecError):
+        edited.ticks(1)
+    cluster.node("spark-1").memory_total = 128 * GIB
+    Watching(cluster, known=known).minutes(3)
+    assert [each["node"] for each in entries(cluster, "booted")] == ["spark-2"]
+    assert [each["what"] for each in entries(cluster, "fault")] == ["node@spark-2"]
+
+
 def _signed(cluster: Cluster) -> bool:
     path = next(path for path in cluster.node("spark-1").files if path.endswith("lease.json"))
     return bool(cluster.node("spark-1").document_of(path).get("watches"))

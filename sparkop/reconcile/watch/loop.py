@@ -28,8 +28,8 @@ from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
 from sparkop.reconcile.history import BOOTED, GAVE_UP, WATCH, entries_in
-from sparkop.reconcile.lease import Held, hold, new_holder, tell_watching
-from sparkop.reconcile.lease_seen import SIGN_EVERY, lease_in
+from sparkop.reconcile.lease import Held, hold, tell_watching
+from sparkop.reconcile.lease_seen import SIGN_EVERY, dead_watches, lease_in
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.patience import patiently
 from sparkop.reconcile.plan import Plan
@@ -39,6 +39,7 @@ from sparkop.reconcile.restrain import Asked, By, restrain
 from sparkop.reconcile.watch.backoff import Backoff, entries_wanted, wanted_of
 from sparkop.reconcile.watch.beside import Beside
 from sparkop.reconcile.watch.eye import Begin, Eye, Rhythm
+from sparkop.reconcile.watch.known import Known
 from sparkop.reconcile.watch.say import Say, Teller, cause_node, why_of
 from sparkop.reconcile.watch.story import (
     Fault,
@@ -110,9 +111,10 @@ class Watch:
         begin: Begin = Later,
         instead: bool = False,
         refused: list[dict[str, Any]] | None = None,
+        known: Known | None = None,
     ) -> None:
         """``instead``: of a spec before, which is still there when this one is refused. ``refused``: entries
-        of edits of the spec that were; what is written down is taken out."""
+        of edits of the spec that were; what is written down is taken out. ``known``: by the watch before."""
         self.spec = spec
         self._instead = instead
         self._fits = False
@@ -128,16 +130,11 @@ class Watch:
         self.clock = clock or RealClock()
         self.eye = Eye(spec, hosts, self.clock, resources, self.rhythm, begin)
         self.resources = self.eye.resources
-        self.holder = new_holder()
+        self.known = known or Known()
+        self.holder = self.known.holder
         self.teller = Teller(say)
-        self._before: dict[str, Fault] | None = None
-        self._gone: dict[str, float] = {}
-        """Faults that were told and are not found any more -> when the first look in a row missed them."""
-        self._boots: dict[str, str] = {}
-        """Boot ids as they were when all was well last, and those of nodes seen since for the first time."""
         self._others: dict[str, tuple[dict[str, Any], float]] = {}
         """Node -> the lease that is held there, and since when it was seen not to move."""
-        self._signed_at: float | None = None
         self.backoff = Backoff(first=(1 - JITTER) * self.rhythm.period)
         self.wake = threading.Event()
         self._yields_until = 0.0
@@ -163,16 +160,17 @@ class Watch:
     def sign(self, reading: Reading) -> None:
         """Leave a sign of life on the head twice a minute: status tells that somebody watches."""
         now, head = self.clock.monotonic(), self.spec.head.name
-        due = self._signed_at is None or now - self._signed_at >= SIGN_EVERY
+        due = self.known.signed_at is None or now - self.known.signed_at >= SIGN_EVERY
         if reading.history.unapplied:
-            self._signed_at = None  # what was destroyed gets no sign that the watch ends, either
+            self.known.signed_at = None  # what was destroyed gets no sign that the watch ends, either
         elif due and not self.dry_run and head in reading.observed.documents:
-            self._signed_at = now
-            tell_watching(self.spec, self.hosts[head], self.holder, pauses=self.asked.pauses)
+            self.known.signed_at = now
+            dead = dead_watches(reading.observed.documents[head])
+            tell_watching(self.spec, self.hosts[head], self.holder, pauses=self.asked.pauses, dead=dead)
 
     def leave(self) -> None:
         """Nobody watches any more. A head that hangs holds nobody up."""
-        if self._signed_at is not None:
+        if self.known.signed_at is not None:
             head = self.hosts[self.spec.head.name]
             Later(partial(tell_watching, self.spec, head, self.holder, over=True), "leave").ended(LEAVING)
 
@@ -206,7 +204,7 @@ class Watch:
         reading = self.look()
         self.judge(reading)
         plan = self.plan_of(reading)
-        faults = self.faults_of(reading, plan, self._before or {})
+        faults = self.faults_of(reading, plan, self.known.before or {})
         due = self.entries(reading, faults)
         wanted = bool(plan.operations or due)
         self._note_leases(reading)
@@ -215,25 +213,25 @@ class Watch:
         self.teller.tell(reading, plan, self.eye.life, faults, undecided=self.eye.undecided, aside=beside)
         if self.dry_run:
             return Tick(reading, plan)
-        before, self._before = self._before, faults
+        before, self.known.before = self.known.before, faults
         boots = boots_in(reading.observed)
-        self._boots = {**self._boots, **boots} if plan.converged else {**boots, **self._boots}
+        self.known.boots = {**self.known.boots, **boots} if plan.converged else {**boots, **self.known.boots}
         if not wanted:
             return Tick(reading, plan)
         if aside:
-            self._before = before
+            self.known.before = before
             return Tick(reading, replace(plan, operations=()))
-        known = self._boots
+        known = self.known.boots
         try:
-            booted = boots_due(self._boots, boots, self.clock.time())
-            self._boots = known | boots
+            booted = boots_due(self.known.boots, boots, self.clock.time())
+            self.known.boots = known | boots
             return self.act(reading, plan, [*booted, *due])
         except WaitInterruptedError:
             raise
         except SparkopError as error:
+            self.known.before, self.known.boots = before, known
             if self._instead and not self._fits and isinstance(error, SpecError):
                 raise
-            self._before, self._boots = before, known
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
             self.backoff = self.backoff.failed(tried, error, self.clock.monotonic())
             if isinstance(error, LeaseHeldError):
@@ -261,7 +259,7 @@ class Watch:
         now = self.clock.time()
         plan = reconcile(reading.desired, reading.observed, reading.history, now, self.resources)
         boots = boots_in(reading.observed).items()
-        seen = [node for node, boot in boots if self._boots.get(node, boot) != boot]
+        seen = [node for node, boot in boots if self.known.boots.get(node, boot) != boot]
         told = [entry["node"] for entry in due if entry["event"] == BOOTED]
         asked = replace(self.asked, told_at=reading.observed.at, booted=(*told, *seen))
         plan = restrain(plan, reading.history, asked, now)
@@ -304,8 +302,8 @@ class Watch:
         self.keep_plan(context, part)
         with Beside(self.faults_now, self.teller, self.rhythm.period) as beside:
             outcome = carry_out_in(context, part, held, self.resources)
-        self._before = {**beside.seen, **(self._before or {})}
-        self._gone = {what: at for what, at in self._gone.items() if what not in beside.seen}
+        self.known.before = {**beside.seen, **(self.known.before or {})}
+        self.known.gone = {what: at for what, at in self.known.gone.items() if what not in beside.seen}
         self.backoff = self.backoff.after(part, reading.observed, outcome, self.clock.monotonic())
         return self.outcome(context, Tick(reading, plan, acted=True), outcome)
 
@@ -398,8 +396,8 @@ class Watch:
         at = self.clock.time()
         now = self.clock.monotonic()
         known = self._entries(reading)
-        self._gone = gone_since(known, faults, self._gone, at)
-        due = entries_due(known, self._before, faults, at, unread_of(reading.observed), self._gone)
+        self.known.gone = gone_since(known, faults, self.known.gone, at)
+        due = entries_due(known, self.known.before, faults, at, unread_of(reading.observed), self.known.gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
         written = {entry.get("id") for entry in known}
         self._refused[:] = [entry for entry in self._refused if entry["id"] not in written]
@@ -410,7 +408,7 @@ class Watch:
         """The last look has seen a fault that the history doesn't know yet."""
         known = open_faults(self._entries(reading))
         read = self.spec.head.name in reading.observed.documents
-        return read and any(what not in known for what in self._before or {})
+        return read and any(what not in known for what in self.known.before or {})
 
     def _entries(self, reading: Reading) -> list[dict[str, Any]]:
         """The history, as far as it could be read."""
@@ -420,8 +418,8 @@ class Watch:
     def remember_boots(self, context: Context) -> None:
         """Why the group that was waited for is down, at once: its next start may have to wait."""
         boots = boots_in(self.look().observed)
-        self.write(context, boots_due(self._boots, boots, self.clock.time()))
-        self._boots |= boots
+        self.write(context, boots_due(self.known.boots, boots, self.clock.time()))
+        self.known.boots |= boots
 
     def write(self, context: Context, entries: list[dict[str, Any]]) -> None:
         """Append to the history on the head; a head that can't take it does not stop the healing."""
