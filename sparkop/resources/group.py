@@ -162,26 +162,34 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     found = found_ranks(desired, observed)
     by_place = {(f.node, f.container.name): f for f in found}
     causes: list[tuple[str, str, Cause]] = []
-    ended: dict[str, float] = {}
+    order: dict[str, float] = {}
     origin = Origin.DRIFT
     for rank in desired.ranks:
         own = by_place.pop((rank.node, rank.name), None)
-        cause = _rank_cause(rank, own) or _rebuilt(desired, observed, rank, own)
+        cause = _rank_cause(desired, rank, own) or _rebuilt(desired, observed, rank, own)
         if cause is not None:
             if own is not None and _of_changed_files(desired, cause, own):
                 origin = Origin.FILES if origin is Origin.DRIFT else origin
             elif own is not None and cause.field != "state" and own.stamp.spec != desired.spec_hash:
                 origin = Origin.SPEC
             causes.append((f"rank/{rank.rank}", rank.node, cause))
-            if own is not None and cause.field == "state":
-                ended[f"rank/{rank.rank}"] = ended_ago(own.container, observed.documents[rank.node]) or 0.0
-    causes.sort(key=lambda each: -ended.get(each[0], inf))  # a rank ends because another one did
+            if own is not None:
+                order[f"rank/{rank.rank}"] = _order(desired, cause, own, observed.documents[rank.node])
+    causes.sort(key=lambda each: order.get(each[0], -inf))
     left_over = tuple(by_place.values())
     if any(each.stamp.spec != desired.spec_hash for each in left_over):
         origin = Origin.SPEC
     if not causes and found:
         causes += _group_causes(desired, observed, history, tuple(f for f in found if f not in left_over))
     return Group(found, tuple(causes), desired.notes, origin, left_over)
+
+
+def _order(desired: Desired, cause: Cause, own: Found, document: Document) -> float:
+    """A rank ends because another one did: the first to end comes first. What merely comes with the next
+    start, such as a rail that is back, comes last."""
+    if cause.field == "state":
+        return -(ended_ago(own.container, document) or 0.0)
+    return inf if own.stamp.spec == desired.spec_hash else -inf
 
 
 def _of_changed_files(desired: Desired, cause: Cause, own: Found) -> bool:
@@ -192,16 +200,19 @@ def _of_changed_files(desired: Desired, cause: Cause, own: Found) -> bool:
     return context.stamp(base) != own.container.labels.get(BUILD)
 
 
-def _rank_cause(rank: DesiredRank, own: Found | None) -> Cause | None:
+def _rank_cause(desired: Desired, rank: DesiredRank, own: Found | None) -> Cause | None:
     if own is None:
         return Cause("container", "missing", "running")
+    ended = None if own.container.running else Cause("state", state_text(own.container), "running")
+    if ended is not None and own.stamp.spec == desired.spec_hash:
+        return ended
     if not rank.made(own.stamp.hash):
         changed = changed_field(own.stamp.desired, rank.text)
         if changed is None:
             return Cause("hash", own.stamp.hash[:15] or "none", "that of the spec")
         return Cause(*changed)
-    if not own.container.running:
-        return Cause("state", state_text(own.container), "running")
+    if ended is not None:
+        return ended
     if own.stamp.rank != rank.rank:
         return Cause("rank", str(own.stamp.rank), str(rank.rank))
     return None
