@@ -157,7 +157,7 @@ def _signal(request: Request, name: str) -> bool:
 
 def _delete(request: Request, path: str) -> bool:
     try:
-        request.engine.request("DELETE", path)
+        request.engine.request("DELETE", path, timeout=request.left())
     except wire.EngineError as error:
         if error.status == 404:
             return False

@@ -6,6 +6,7 @@ Stdlib-only, Python 3.8 or newer.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from typing import Any, Iterator
 
@@ -24,7 +25,14 @@ class Request:
         self.arguments: dict[str, Any] = document.get("arguments") or {}
         self.fence: dict[str, Any] = document["fence"]
         self.folder = os.path.abspath(os.path.expanduser(self.fence["directory"]))
-        self.engine = wire.Engine(timeout=float(document.get("timeout") or 60.0))
+        seconds = float(document.get("timeout") or 60.0)
+        self.engine = wire.Engine(timeout=seconds)
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds until who asked waits no more. What waits before it asks Docker gives it these only: else
+        the node would be called silent for its Docker."""
+        return max(1.0, self._end - time.monotonic())
 
     @contextmanager
     def fenced(self) -> Iterator[None]:

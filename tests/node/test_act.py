@@ -11,6 +11,7 @@ import stat
 import threading
 from base64 import b64encode
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,10 +301,12 @@ class Engine:
         self.containers = containers
         self.fail = fail
         self.asked: list[str] = []
+        self.given: dict[str, float | None] = {}
         self.timeout = 1.0
 
     def request(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> bytes:
         self.asked.append(f"{method} {path}")
+        self.given[method] = timeout
         for start, (status, text) in self.fail.items():
             if f"{method} {path}".startswith(start):
                 raise wire.EngineError(status, text)
@@ -394,6 +397,21 @@ class TestContainers:
         monkeypatch.setattr(container_act, "_wait_stopped", lose)
         assert perform(held, "container.remove", name="r0", grace=1)["error"]["kind"] == "lease"
         assert "r0" in engine.containers
+
+    def test_docker_has_what_the_grace_leaves_of_the_requests_time(
+        self, held: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that froze in the grace answered after who had asked was gone: the node was called silent."""
+        engine.containers["r0"] = {"Id": "r0", "State": {"Status": "running"}, "Config": CONFIG}
+        now = [100.0]
+
+        def wait(_request: object, grace: float) -> None:
+            now[0] += grace
+
+        monkeypatch.setattr("sparkop.node.request.time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(container_act, "_wait_stopped", wait)
+        perform(held, "container.remove", name="r0", grace=15)
+        assert engine.given["DELETE"] == 45.0
 
     @pytest.mark.parametrize(
         ("is_there", "told"),
