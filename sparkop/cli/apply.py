@@ -125,8 +125,9 @@ def _tell_left_behind(spec: ClusterSpec) -> None:
 
     for node, path in states_left(spec).items():
         click.echo(
-            f"warning: {node}: the state folder was {path} before, and stays there with key, caches and "
-            "history; move it to the new place first to keep them, or remove it by hand",
+            f"warning: {node}: the state folder was {path} before, and stays as it is, with key, caches and "
+            "history, if it is still there: move it to the new place first to keep them; or "
+            f"sparkop destroy SPEC --set stateDirectory={path} removes it",
             err=True,
         )
     for node in left_behind(spec):

@@ -30,6 +30,8 @@ def command(
 ) -> int:
     """Remove what sparkop made: ranks, guards, images it pulled or built, state folders with key and history.
 
+    What you have put into a state folder stays, and is named; not so what lies in sparkop's own folders there
+    (cache, folders, incidents, ledger, logs, plans, transfer, units): they go whole.
     Exit codes: 0 removed, 4 a node did not answer (run it again for it), 5 another sparkop writes,
     6 something can't be removed.
     """

@@ -273,7 +273,7 @@ def _ranks(
         if nodes[node.name].unread:
             return (), f"{node.name}: {nodes[node.name].unread}"
         if found is None:
-            return (), f"the fabric of {node.name} is not known"
+            return (), f"the fabric of {node.name} can't carry a rank"
         facts.append(found)
     try:
         made = engine.ranks(spec, facts)

@@ -63,7 +63,7 @@ def test_a_pulled_cable_says_what_diff_says() -> None:
     cluster = serving()
     CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
     word, detail, remedy = told(status(cluster))
-    assert (word, detail, remedy) == ("not asked", "the fabric of spark-2 is not known", PLUG)
+    assert (word, detail, remedy) == ("not asked", "the fabric of spark-2 can't carry a rank", PLUG)
     CHANGES["rails_down"](cluster.node("spark-1"), [0, 1])
     assert told(status(cluster))[2] == PLUG.replace("spark-2", "spark-1, spark-2"), "once for both ends"
 
