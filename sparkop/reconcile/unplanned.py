@@ -24,9 +24,8 @@ def unplanned(reading: Reading, plan: Plan, node: str) -> dict[str, Cause]:
 
 
 def with_unplanned(plan: Plan, reading: Reading) -> Plan:
-    """The plan, with a warning for each of them where a node is unknown; where something is in the way, the
-    plan tells of the group itself. Nothing is planned for it."""
-    if not plan.unknown:
+    """The plan, with a warning for each of them. Nothing is planned for it."""
+    if plan.converged:
         return plan
     told = tuple(
         f"{node}: {rank} {cause.told}; it is planned when the rest is known and mended"
