@@ -206,7 +206,7 @@ def _remedy(explained: Explained | None, served: Unserved, watching: Sign | None
         return served.remedy
     if watching is None:
         return explained.remedy
-    return served.remedy if explained.restart_helps else f"{served.remedy}\\n{explained.remedy}"
+    return served.remedy if explained.restart_helps else f"{served.remedy}\n{explained.remedy}"
 
 
 def _served(

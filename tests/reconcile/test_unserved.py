@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from sparkop.hosts.simulated_node import Answer
+from sparkop.reconcile import status as statuses
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.status import Status, status_of
 from sparkop.resources.group import KEY_REMEDY
 from sparkop.serving.canary import EndpointState, Serving
+from sparkop.serving.token_zero import Explained
 from sparkop.views.status import show_status
 from tests.reconcile.simulation import SIMULATED, Cluster
 from tests.reconcile.test_destroy import destroyed
@@ -154,6 +156,24 @@ def test_a_pause_of_watch_is_told_of_an_api_that_answers_wrongly(state: Serving)
     _, detail, remedy = told(status_of(reading, plan, SIMULATED))
     assert detail.startswith("what it said; restart 2 of 2 in ")
     assert remedy == "wait for watch, or start it at once: sparkop apply"
+
+
+def test_what_watch_cannot_do_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that emits token 0 whenever it is started: a restart by watch alone mends nothing."""
+    cluster, watching = watched()
+    signed(watching)
+    monkeypatch.setattr(
+        statuses, "explain", lambda spec, endpoint: Explained("of the image", "build another")
+    )
+    reading = cluster.observe()
+    bad = EndpointState(Serving.DEGENERATE, "what it said")
+    reading = replace(reading, observed=replace(reading.observed, endpoint=bad))
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    remedy = status_of(reading, plan, SIMULATED).endpoint_remedy
+    assert remedy.splitlines() == [
+        "watch starts it again; sparkop events tells how that goes",
+        "build another",
+    ]
 
 
 def test_a_group_that_watch_has_given_up_says_so() -> None:
