@@ -218,12 +218,12 @@ def killed(cluster: Cluster) -> None:
     node.exit(container.spec.name, 137)
 
 
-def in_a_pause(first: Callable[[Cluster], None], then: Callable[[Cluster], None]) -> Cluster:
+def in_a_pause() -> Cluster:
     """A group that was restarted once, and broke again before its next restart is allowed."""
     cluster, watching = watched(ticks=2)
-    first(cluster)
+    killed(cluster)
     watching.ticks(3)
-    then(cluster)
+    killed(cluster)
     watching.ticks(2)
     assert watching.watch.plan_of(cluster.observe()).held
     return cluster
@@ -231,13 +231,18 @@ def in_a_pause(first: Callable[[Cluster], None], then: Callable[[Cluster], None]
 
 def test_a_rank_that_ends_in_a_pause_between_restarts_is_told_at_once() -> None:
     """For up to fifteen minutes it was in no event: only that a restart waits."""
-    cluster = in_a_pause(killed, killed)
+    cluster = in_a_pause()
     [told] = [each for each in entries(cluster, "fault") if each["what"] == "rank/1@spark-2"]
     assert told["text"] == "rank/1 is down: exited (137); it waits for its restart"
     assert cluster.clock.now - told["at"] < 30
 
 
-def test_a_node_that_boots_in_a_pause_between_restarts_is_told() -> None:
-    """Its new boot id was taken for known before anything was written down."""
-    cluster = in_a_pause(killed, lambda each: each.node("spark-2").reboot())
+def test_a_node_that_boots_soon_after_a_restart_is_told_and_its_group_started() -> None:
+    """Its new boot id was taken for known before anything was written down. A boot has no pause."""
+    cluster, watching = watched(ticks=2)
+    killed(cluster)
+    watching.ticks(3)
+    cluster.node("spark-2").reboot()
+    watching.ticks(2)
     assert [each["node"] for each in entries(cluster, "booted")] == ["spark-2"]
+    assert watching.watch.plan_of(cluster.observe()).converged
