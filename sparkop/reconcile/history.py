@@ -60,6 +60,7 @@ def history_of(
         trips=trips,
         epoch=max((_number(e.get("epoch")) for e in starts), default=0),
         generation=max((_number(e.get("generation")) for e in starts), default=0),
+        spec=str(starts[-1].get("spec") or "") if starts else "",
         ready_epoch=max((_number(e.get("epoch")) for e in served), default=0),
         start_seconds=_measured(ready),
         restarts=tuple(count.restarts),

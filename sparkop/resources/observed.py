@@ -122,6 +122,9 @@ class History:
     epoch: int = 0
     """The last group's number that was written down before its start."""
     generation: int = 0
+    spec: str = ""
+    """Hash of the spec by which the last group was started; empty when that was not written down. When all
+    its containers are gone, only this tells whether the spec has changed."""
     ready_epoch: int = 0
     """Number of the last group that was seen to serve tokens."""
     start_seconds: float | None = None

@@ -81,6 +81,7 @@ class Ranks(Resource):
                     "event": "start",
                     "epoch": operation.parameters["epoch"],
                     "generation": operation.parameters["generation"],
+                    "spec": operation.parameters["spec"],
                     "node": operation.parameters["cause_node"],
                     "why": operation.cause.told,
                     **({"kept": kept} if kept else {}),
@@ -107,7 +108,8 @@ def _cannot_render(desired: Desired) -> tuple[Blocker, ...]:
 def replacement(desired: Desired, group: Group, history: History) -> tuple[Operation, ...]:
     """The operations that make a new group, as described above."""
     resource, node, first = group.causes[0]
-    unchanged = bool(group.found) and not any(_is_spec_change(cause) for _, _, cause in group.causes)
+    changed = any(_is_spec_change(cause) for _, _, cause in group.causes)
+    unchanged = not changed if group.found else history.spec == desired.spec_hash
     numbers = {
         "before": group.epoch,
         "epoch": 1 + max(group.epoch, history.epoch),
@@ -124,7 +126,12 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
         ALL,
         why,
         origin=origin,
-        parameters={**numbers, "cause_node": node, **({"resumes": resumes} if resumes else {})},
+        parameters={
+            **numbers,
+            "spec": desired.spec_hash,
+            "cause_node": node,
+            **({"resumes": resumes} if resumes else {}),
+        },
     )
     removals = removals_of(desired, group, why, (begin.key,))
     ended = [o.key for o in removals] or [begin.key]

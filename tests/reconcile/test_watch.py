@@ -173,6 +173,28 @@ def bad_cable(cluster: Cluster, watching: Watching) -> None:
         watching.ticks(3)
 
 
+def remove_all(cluster: Cluster) -> None:
+    """Every rank, by somebody's hand."""
+    for node in cluster.world.nodes.values():
+        for name in [name for name in node.containers if name.startswith("test-r")]:
+            del node.containers[name]
+
+
+def test_ranks_that_are_removed_again_and_again_cost_the_budget() -> None:
+    """With no container left, each restart was taken for one by another spec: they went on for ever, without
+    a pause. Only an edit begins anew."""
+    cluster, watching = watched()
+    for _ in range(3):
+        remove_all(cluster)
+        watching.ticks(4)
+    assert len([e for e in entries(cluster, "start") if e["by"] == "watch"]) == 1
+    (held,) = watching.watch.plan_of(cluster.observe()).held
+    assert held.startswith("restart 2 of 4 in ")
+    cluster.spec = spec_of(memory={"kvCache": "32 MiB"})
+    Watching(cluster).ticks(4)
+    assert cluster.plan().converged
+
+
 def test_the_budget_pauses_grow_and_end() -> None:
     """Four restarts with pauses of 2, 5 and 15 minutes; then it stands still for ever, and says why."""
     cluster, watching = given_up()
