@@ -130,6 +130,11 @@ def strike(number: int, _frame: FrameType | None = None) -> NoReturn:
     raise _struck[-1]
 
 
+def _leave(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """One more signal while the one before is being told: nothing is left that could unwind."""
+    os._exit(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the process's command line. Never returns: it exits with a code of ``ExitCode``."""
     mend()
@@ -180,6 +185,9 @@ def _unforeseen(error: BaseException) -> int:
     A signal can strike within a lock, a library's cleaning up, or one that is no Python, which then fails in
     its own way: that failure is the interrupt.
     """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is strike:
+            signal.signal(number, _leave)
     behind = {*_struck, *(type(each) for each in _chain(error))}
     if KeyboardInterrupt in behind:
         return _interrupted(echoed=bool(_struck))

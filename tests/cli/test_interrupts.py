@@ -121,6 +121,27 @@ with interrupts.stop_on_interrupt():
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGINT, ExitCode.INTERRUPTED)],
+)
+def test_a_signal_while_the_one_before_is_told_makes_no_traceback(
+    number: signal.Signals, code: ExitCode
+) -> None:
+    """A service manager, or timeout(1), sends it to the process and to its group, within a millisecond."""
+    program = f"""
+import os
+import click
+from sparkop.cli import root
+def struck(*args, **options):
+    os.kill(os.getpid(), {number})
+root.cli.main = click.echo = struck
+root.main(["diff"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
+
+
 def test_a_signal_at_a_question_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs that it could wait for: the first Ctrl-C only said so, and the question stayed."""
     monkeypatch.setattr(confirm, "can_ask", lambda: True)
