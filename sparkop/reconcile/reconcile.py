@@ -58,7 +58,7 @@ def _known(difference: Difference) -> Difference:
 
 
 def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Operation]:
-    """Drop what stands on something blocked or unknown, and what needs a dropped operation."""
+    """Drop what stands on something blocked or unknown, and what needs, or stands on, one dropped."""
     bad = {(kind, blocker.node) for kind, difference in found.items() for blocker in difference.blockers}
     bad |= {(kind, unknown.node) for kind, difference in found.items() for unknown in difference.unknown}
     dropped: set[str] = set()
@@ -71,6 +71,7 @@ def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Oper
                 forbidden = any((base, operation.node) in bad for base in _bases(kind))
             if forbidden or any(key in dropped for key in operation.needs):
                 dropped.add(operation.key)
+                bad.add((kind, operation.node))
             else:
                 kept.append(operation)
     return kept

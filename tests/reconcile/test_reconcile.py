@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
+from sparkop.resources.base import Difference, Resource
+from sparkop.resources.desired import Desired
 from sparkop.resources.guard import program_file
-from sparkop.resources.operations import Action, Operation, kind_of
+from sparkop.resources.observed import History, Observed
+from sparkop.resources.operations import Action, Blocker, Cause, Operation, kind_of
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 from sparkop.views.plan_text import plan_lines
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
@@ -209,3 +212,33 @@ def test_ranks_are_put_on_a_rail_that_reaches_every_node() -> None:
     facts = [node.facts for node in cluster.observe().desired.nodes.values()]
     networks = {each.fabric.address.rsplit(".", 1)[0] for each in facts if each and each.fabric}
     assert len(networks) == 1
+
+
+@dataclass
+class Says(Resource):
+    """A resource that finds what the test wants."""
+
+    kind: str
+    found: Difference
+
+    def diff(self, desired: Desired, observed: Observed, history: History) -> Difference:
+        return self.found
+
+
+def test_what_stands_on_a_step_that_is_not_taken_is_not_taken_either() -> None:
+    """A full disk on one node, an image that the other should have got from there: its guard was started
+    all the same, and "No such image" was told instead of the disk."""
+    cluster = Cluster.make()
+    cause = Cause("image", "missing", "there")
+    pull = Operation(Action.PULL, "spark-1", "image", cause)
+    copy = Operation(Action.COPY, "spark-2", "image", cause, needs=(pull.key,))
+    guard = Operation(Action.START, "spark-2", "memguard", cause)
+    full = Blocker("spark-1", "disk", Cause("free", "8 MiB", "more"), "make room")
+    resources = (
+        Says("disk", Difference(blockers=(full,))),
+        Says("image", Difference((pull, copy))),
+        Says("memguard", Difference((guard,))),
+    )
+    reading = cluster.observe()
+    plan = reconcile(reading.desired, reading.observed, reading.history, 0.0, resources)
+    assert (plan.operations, plan.blockers) == ((), (full,))
