@@ -68,7 +68,7 @@ def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Oper
             if kind in (*GROUP, intent.KIND):  # a human's stop holds until there is a start
                 forbidden = bool(observed.unknown) or any(k != "endpoint" for k, _ in bad)
             else:
-                forbidden = any((base, operation.node) in bad for base in _bases(kind))
+                forbidden = any(place in bad for place in _places(operation))
             if forbidden or any(key in dropped for key in operation.needs):
                 dropped.add(operation.key)
                 bad.add((kind, operation.node))
@@ -85,6 +85,16 @@ def _waiting(found: Mapping[str, Difference], permitted: Sequence[Operation]) ->
         begins = operation.action is Action.RECORD and kind_of(operation.resource) in GROUP
         if begins and operation.key not in kept and operation.origin not in (None, Origin.NEW):
             yield f"the group has to be started again once nothing is in the way: {operation.cause.told}"
+
+
+def _places(operation: Operation) -> Iterable[tuple[str, str]]:
+    """Kinds, with the node, that have to be right. What comes from another node needs its state folder, where
+    the lease and the key for it are, and the thing itself; not its Docker."""
+    kind = kind_of(operation.resource)
+    for base in _bases(kind):
+        yield base, operation.node
+    for base in (kind, "state", *_bases("state")):
+        yield base, operation.source
 
 
 def _bases(kind: str) -> Iterable[str]:

@@ -99,6 +99,11 @@ class Operation:
         """Unique in a plan."""
         return f"{self.action}:{self.resource}@{self.node}"
 
+    @property
+    def source(self) -> str:
+        """The other node that it takes something from, and writes on for that; empty: none."""
+        return str(self.parameters.get("from") or self.parameters.get("shared") or "")
+
 
 @dataclass(frozen=True)
 class Unknown:

@@ -242,3 +242,29 @@ def test_what_stands_on_a_step_that_is_not_taken_is_not_taken_either() -> None:
     reading = cluster.observe()
     plan = reconcile(reading.desired, reading.observed, reading.history, 0.0, resources)
     assert (plan.operations, plan.blockers) == ((), (full,))
+
+
+def test_nothing_is_copied_from_a_node_that_can_not_be_written_on() -> None:
+    """The copy needs the lease and a key in the source's state folder: it was planned, and failed with
+    "nothing may be written here" instead of the full disk."""
+    for broken, kind in (("state", "state"), ("disk", "disk")):
+        cluster = Cluster.make()
+        cluster.apply()
+        worker, head = cluster.node("spark-2"), cluster.node("spark-1")
+        worker.checkpoint.clear()
+        if broken == "disk":
+            head.disk_free = 1000
+        else:
+            head.errors["state:cluster.json"] = "OSError: Input/output error"
+        plan = cluster.plan()
+        assert [o.key for o in plan.operations] == []
+        assert {each.resource for each in (*plan.blockers, *plan.unknown)} >= {kind}
+
+
+def test_a_copy_does_not_wait_for_the_docker_of_its_source() -> None:
+    """Weights come over SSH: hours of copying need no engine at the other end."""
+    cluster = Cluster.make()
+    cluster.apply()
+    cluster.node("spark-2").checkpoint.clear()
+    cluster.node("spark-1").docker_up = False
+    assert [o.key for o in cluster.plan().operations] == ["copy:weights@spark-2"]
