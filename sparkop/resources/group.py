@@ -184,6 +184,16 @@ def examine(desired: Desired, observed: Observed, history: History) -> Group:
     return Group(found, tuple(causes), desired.notes, origin, left_over)
 
 
+def may_serve(desired: Desired, group: Group) -> bool:
+    """Whether requests may be answered: not where a rank of it has ended or was removed.
+    One that is paused may go on."""
+    ranks = [each for each in group.found if each not in group.left_over]
+    if not all(holds_ports(each.container) for each in ranks):
+        return False
+    gone = any(cause.field == "container" for _, _, cause in group.causes)
+    return not (gone and any(each.stamp.spec == desired.spec_hash for each in ranks))
+
+
 def _order(desired: Desired, cause: Cause, own: Found, document: Document) -> float:
     """A rank ends because another one did: the first to end comes first. What merely comes with the next
     start, such as a rail that is back, comes last."""

@@ -24,7 +24,7 @@ from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, unread
 from sparkop.resources.desired import Desired
-from sparkop.resources.group import KEY, Found, Group, examine
+from sparkop.resources.group import KEY, Found, Group, examine, may_serve
 from sparkop.resources.incident import folder, keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
@@ -171,6 +171,7 @@ def left_over(desired: Desired, group: Group) -> tuple[Operation, ...]:
 def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ...]) -> list[Operation]:
     """Remove every rank that was found: the head first, a follower may ignore SIGTERM while it lives."""
     own = {(resource, node): cause for resource, node, cause in group.causes}
+    serves = may_serve(desired, group)
     removals: list[Operation] = []
     heads: list[str] = []
     for found in sorted(group.found, key=lambda f: f.node != desired.head):
@@ -187,7 +188,7 @@ def removals_of(desired: Desired, group: Group, why: Cause, needs: tuple[str, ..
             found.node,
             resource,
             cause,
-            Cost(stops_serving=found.container.running),
+            Cost(stops_serving=serves and found.container.running),
             needs=needs if on_head else (*needs, *heads),
             parameters=_removal_parameters(desired, found),
         )

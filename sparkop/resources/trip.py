@@ -14,6 +14,7 @@ from sparkop.resources.acts import keep_in_story, remove_file
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, whole
 from sparkop.resources.desired import Desired
+from sparkop.resources.group import not_running
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.observed import AGREED_TRIP, History, Observed, Trip
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
@@ -196,13 +197,14 @@ def _of_this_spec(desired: Desired, observed: Observed, trip: Trip) -> bool:
 
 def _survivors(desired: Desired, observed: Observed) -> list[Operation]:
     """Ranks that still run although one was killed: they serve nothing, and hold memory and connections."""
+    serving = not not_running(desired, observed)
     return [
         Operation(
             Action.REMOVE,
             node,
             f"{KIND}/{container.name}",
             Cause(f"rank/{stamp.rank}", "running without the others", "down with the group"),
-            Cost(stops_serving=True),
+            Cost(stops_serving=serving),
             parameters={"kill": container.name},
         )
         for node in desired.nodes

@@ -76,8 +76,9 @@ def show_left(operations: Sequence[Operation]) -> None:
 
 
 def ask_approval(plan: Plan) -> bool:
-    """Show the plan and ask on a terminal, when it stops serving; yes without one."""
+    """Show the plan and ask on a terminal; yes without one."""
     if not can_ask():
         return True
     print_lines(plan_lines(plan), sys.stderr)
-    return agreed("This stops serving. Go on?")
+    what = "stops serving" if plan.stops_serving else "removes containers that sparkop did not make"
+    return agreed(f"This {what}. Go on?")

@@ -55,6 +55,8 @@ def cost_text(cost: Cost) -> str:
     parts += [human_bytes(cost.bytes)] if cost.bytes else []
     if cost.seconds is None:
         parts.append("time not measured yet")
+    elif 0 < cost.seconds < 1:
+        parts.append("a second or less")
     elif cost.seconds:
         parts.append(f"about {human_seconds(cost.seconds)}")
     return ", ".join(parts)

@@ -11,10 +11,11 @@ import pytest
 
 from sparkop import cli
 from sparkop.cli.lab import lab
-from sparkop.errors import UnreachableError
+from sparkop.errors import UnreachableError, UsageError
 from sparkop.inside import INSIDE_VARIABLE
 from sparkop.lab import layout
 from sparkop.lab.enter import join
+from sparkop.lab.faults import FAULTS, Target, services
 from sparkop.lab.lab import Lab, parse_size
 
 WORDS = {"fault": "cable", "host": "spark-1", "command": "true", "service": "sshd"}
@@ -132,3 +133,27 @@ def test_nodes_of_a_lab_that_has_crashed_are_unreachable(tmp_path: Path) -> None
     (tmp_path / "default" / "lab.json").write_text('{"token": "0123"}')
     with pytest.raises(UnreachableError, match="not up"):
         join("default")
+
+
+@pytest.mark.parametrize(
+    ("fault", "amount", "said"),
+    [
+        ("slow-start", "-30", "--amount -30: at least 0 s"),
+        ("memory-pressure", "-30", "--amount -30: no size"),
+        ("disk-full", "-4g", "--amount -4g: no size"),
+    ],
+)
+def test_an_amount_below_nothing_is_refused(fault: str, amount: str, said: str) -> None:
+    """ "Each start loads for -30 s" is no fault that was made."""
+    host = SimpleNamespace(name="spark-1", memory_bytes=1 << 30, disk=lambda: (0, 1 << 30))
+    with pytest.raises(UsageError) as refused:
+        FAULTS[fault].breaks(Target(None, host, amount=amount))  # type: ignore[arg-type]
+    assert said in refused.value.message
+
+
+def test_a_clock_that_is_behind_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as "-30 s ahead"."""
+    monkeypatch.setattr(services, "Path", lambda _: tmp_path / "python3")
+    host = SimpleNamespace(name="spark-1", running=lambda: 1)
+    told = FAULTS["clock-skew"].breaks(Target(None, host, amount="-30"))  # type: ignore[arg-type]
+    assert told.endswith("a clock that is 30 s behind")

@@ -303,6 +303,28 @@ def test_no_is_no() -> None:
     assert len(asked) == 1, "replacing the guard stops nothing, so nobody is asked"
 
 
+@pytest.mark.parametrize("lost", ["dead", "missing"])
+def test_nobody_is_asked_about_serving_where_nothing_serves(lost: str) -> None:
+    """The worker has ended, the head still runs: "This stops serving" was asked, and was not so."""
+    cluster = serving()
+    if lost == "dead":
+        cluster.node("spark-2").exit("test-r1", 137)
+    else:
+        del cluster.node("spark-2").containers["test-r1"]
+    assert not cluster.plan().stops_serving
+    cluster.apply(approve=lambda _plan: False)
+    assert cluster.plan().converged
+
+
+def test_a_group_of_another_spec_may_serve_without_a_rank_that_this_one_adds() -> None:
+    """Its ranks all run: which the old spec had is not known here."""
+    cluster = Cluster.make(spec_of(3))
+    cluster.spec = spec_of(2)
+    cluster.apply()
+    cluster.spec = spec_of(3)
+    assert cluster.plan().stops_serving
+
+
 def test_a_stop_request_ends_after_what_runs() -> None:
     """The first Ctrl-C: nothing new, and what is left is said."""
     cluster = Cluster.make()

@@ -43,14 +43,16 @@ class Target:
             )
         return size
 
-    def seconds(self, otherwise: float) -> float:
-        """``amount`` in seconds. Raises UsageError for what is no number."""
+    def seconds(self, otherwise: float, least: float = 0.0) -> float:
+        """``amount`` in seconds. Raises UsageError for what is no number, and for less than the ``least``."""
         try:
             seconds = float(self.amount) if self.amount else otherwise
         except ValueError:
             seconds = math.nan
         if not math.isfinite(seconds):
             raise UsageError(f"--amount {self.amount}: no number of seconds")
+        if seconds < least:
+            raise UsageError(f"--amount {self.amount}: at least {least:g} s")
         return seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 
@@ -96,11 +97,11 @@ exec /usr/bin/python3 "$@"
 
 
 def _skew(target: Target) -> str:
-    ahead = target.seconds(SKEW)
+    ahead = target.seconds(SKEW, least=-math.inf)
     program = Path(f"/proc/{target.host.running()}/root{PYTHON}")
     program.write_text(_AHEAD.format(ahead=ahead))
     program.chmod(0o755)
-    return f"sparkop's programs see a clock that is {ahead:g} s ahead"
+    return f"sparkop's programs see a clock that is {abs(ahead):g} s {'ahead' if ahead >= 0 else 'behind'}"
 
 
 def _set_clock(target: Target) -> str:
