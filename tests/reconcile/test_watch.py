@@ -28,7 +28,7 @@ from sparkop.resources.observed import History
 from sparkop.serving.canary import EndpointState, Serving
 from tests.reconcile.simulation import Cluster, spec_of
 from tests.reconcile.test_destroy import destroyed
-from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
+from tests.reconcile.watching import Watching, answers, entries, leased, serving, silent, watched
 
 GROUP = ["1@spark-2", "0@spark-1"]
 """One start of the whole group: workers first."""
@@ -422,14 +422,8 @@ def test_it_stands_aside_for_a_writer_that_lives() -> None:
     cluster, watching = watched(ticks=2)
     node, container = cluster.rank(1)
     node.exit(container.spec.name, 137)
-    paths = {
-        n.name: next(p for p in n.files if p.endswith("lease.json")) for n in cluster.world.nodes.values()
-    }
     for beat in range(20):
-        for name, path in paths.items():
-            lease = cluster.node(name).document_of(path)
-            lease.update(holder="ada", released=False, heartbeat=beat, epoch=50, info={"command": "apply"})
-            cluster.node(name).files[path] = (json.dumps(lease).encode(), 0o600)
+        leased(cluster, beat)
         watching.ticks(1)
     assert cluster.started == []
     assert "standing-aside" in watching.names()
@@ -443,11 +437,7 @@ def test_nobody_says_that_all_is_well_while_another_works() -> None:
     cluster = serving()
     watching = Watching(cluster)
     for beat in range(6):
-        for node in cluster.world.nodes.values():
-            path = next(path for path in node.files if path.endswith("lease.json"))
-            lease = node.document_of(path)
-            lease.update(holder="ada", released=False, heartbeat=beat, epoch=50, info={"command": "apply"})
-            node.files[path] = (json.dumps(lease).encode(), 0o600)
+        leased(cluster, beat)
         watching.ticks(1)
     assert "looked" not in watching.names()
     watching.minutes(1)

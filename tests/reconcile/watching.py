@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -137,6 +138,16 @@ def silent(cluster: Cluster) -> None:
 def answers(cluster: Cluster) -> None:
     """spark-2 answers again."""
     cluster.node("spark-2").answer = Answer.WHOLE
+
+
+def leased(cluster: Cluster, beat: int, *, released: bool = False) -> None:
+    """The lease is held by an apply of ada's, whose heart has beaten so often; or she has given it back."""
+    info = {"who": "ada", "command": "apply"}
+    for node in cluster.world.nodes.values():
+        path = next(path for path in node.files if path.endswith("lease.json"))
+        lease = node.document_of(path)
+        lease.update(holder="ada", released=released, heartbeat=beat, epoch=50, info=info)
+        node.files[path] = (json.dumps(lease).encode(), 0o600)
 
 
 def unplugged(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from sparkop.reconcile.observe import Reading, observe, worth_asking
 from sparkop.reconcile.speeds import slow, speeds_in
 from sparkop.reconcile.watch.gpu import Gpus
 from sparkop.reconcile.watch.pace import Pace, judged, measure
-from sparkop.reconcile.watch.story import Fault, low_memory
+from sparkop.reconcile.watch.story import Fault, low_memory, unread_of
 from sparkop.records import dataclass
 from sparkop.resources.base import Clock, Context, Resource
 from sparkop.resources.desired import Desired
@@ -87,7 +87,7 @@ class Eye:
         reading = observe(self.spec, self.hosts, canary=False, clock=self.clock, resources=self.resources)
         self.findings = low_memory(reading.desired, reading.observed, self.findings)
         if not worth_asking(reading.desired, reading.observed, reading.history):
-            self.pace = Pace()
+            self._keep(reading)
             return reading
         ranks = found_ranks(reading.desired, reading.observed)
         epoch = max(found.stamp.epoch for found in ranks)
@@ -108,6 +108,14 @@ class Eye:
         state = self._state(seen, failing)
         self.findings |= self._found(reading)
         return replace(reading, observed=replace(reading.observed, endpoint=state))
+
+    def _keep(self, reading: Reading) -> None:
+        """Of a group that was not asked: while a node is silent nobody can tell that a finding is over."""
+        if unread_of(reading.observed):
+            self.pace = replace(self.pace, last=None, began=None)
+            self.findings |= self._found(reading)
+        else:
+            self.pace = Pace()
 
     def _state(self, seen: Seen, failing: bool) -> EndpointState:
         """A lost GPU is a reason to restart when tokens fail to come, or when NVML itself says so and nobody

@@ -47,6 +47,7 @@ from sparkop.reconcile.watch.story import (
     boots_in,
     entries_due,
     faults_of,
+    given_up,
     gone_since,
     healed,
     life_due,
@@ -219,7 +220,7 @@ class Watch:
         if not wanted:
             return Tick(reading, plan)
         if aside:
-            self.known.before = before
+            self.known.before = {**faults, **(before or {})}  # what is yet to be written down
             return Tick(reading, replace(plan, operations=()))
         known = self.known.boots
         try:
@@ -229,7 +230,7 @@ class Watch:
         except WaitInterruptedError:
             raise
         except SparkopError as error:
-            self.known.before, self.known.boots = before, known
+            self.known.before, self.known.boots = {**faults, **(before or {})}, known
             if self._instead and not self._fits and isinstance(error, SpecError):
                 raise
             tried = {**wanted_of(plan.operations, reading.observed), **entries_wanted(due)}
@@ -311,7 +312,9 @@ class Watch:
         """What is wrong. ``then``: at the look before."""
         now = faults_of(plan) | self.eye.findings
         if not (reading.history.intent.stopped or reading.history.unapplied):
-            now |= ranks_down(plan, reading.desired, reading.observed, then)
+            known = open_faults(self._entries(reading))
+            now |= ranks_down(plan, reading.desired, reading.observed, {*then, *known})
+            now |= given_up(plan, known, then)
         return since(now, then, self.clock.time(), unread_of(reading.observed))
 
     def faults_now(self, then: Mapping[str, Fault]) -> dict[str, Fault]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparkop.hosts.document import Document
 from sparkop.plain import one_line
 from sparkop.reconcile.history import (
     BOOTED,
@@ -27,7 +28,7 @@ from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.failure import REBOOTED
-from sparkop.resources.group import down
+from sparkop.resources.group import down, missing
 from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.masking import mask
 from sparkop.resources.memguard import heartbeat
@@ -113,16 +114,36 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
 
 def ranks_down(plan: Plan, desired: Desired, observed: Observed, before: Container[str]) -> dict[str, Fault]:
     """Ranks that are down while a fault or a pause is in the way of their start, until they run again. What
-    was found ``before`` is not over while its restart is only planned."""
-    faults = [each.resource for each in plan.blockers] + [each.resource or "node" for each in plan.unknown]
-    waits = any(kind_of(resource) not in (*GROUP, TRIP) for resource in faults)
+    was found ``before`` is not over while its restart is only planned, nor when its container is removed:
+    another's apply does that minutes before the rank runs."""
+    waits = _waits(plan)
     start = "it is started when the other faults are mended" if waits else "it waits for its restart"
     return {
         f"{rank}@{node}": Fault(node, f"{rank} is down: {state}; {start}")
         for node, document in observed.documents.items()
-        for rank, state in down(desired, document).items()
+        for rank, state in _not_up(desired, node, document).items()
         if waits or plan.held or f"{rank}@{node}" in before
     }
+
+
+def _waits(plan: Plan) -> bool:
+    """Whether something else is in the way of the group."""
+    faults = [each.resource for each in plan.blockers] + [each.resource or "node" for each in plan.unknown]
+    return any(kind_of(resource) not in (*GROUP, TRIP) for resource in faults)
+
+
+def given_up(
+    plan: Plan, known: Mapping[str, Mapping[str, Any]], then: Mapping[str, Fault]
+) -> dict[str, Fault]:
+    """Why the group is left down, as it was told (``known``: of `open_faults`), while something else is in
+    the way: nothing of the group is planned then, so that no look can find that it is over."""
+    told = {what: entry for what, entry in known.items() if what.startswith(ALL_RANKS)}
+    kept = {w: Fault(str(e.get("node") or ""), str(e.get("text") or "")) for w, e in told.items()}
+    return {what: then.get(what, fault) for what, fault in kept.items()} if _waits(plan) else {}
+
+
+def _not_up(desired: Desired, node: str, document: Document) -> dict[str, str]:
+    return {**down(desired, document), **dict.fromkeys(missing(desired, node, document), "missing")}
 
 
 def low_memory(desired: Desired, observed: Observed, before: Container[str] = ()) -> dict[str, Fault]:
