@@ -18,6 +18,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     """Why operations were left out for now (``restrain``), in words."""
+    waiting: tuple[Operation, ...] = ()
+    """What differs too, and can't be mended before the rest is known and nothing is in the way."""
 
     @property
     def converged(self) -> bool:

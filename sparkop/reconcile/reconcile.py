@@ -12,7 +12,7 @@ from sparkop.resources.base import Difference, Resource
 from sparkop.resources.checks.model import MACHINE
 from sparkop.resources.desired import Desired
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Operation, Origin, Unknown, kind_of
+from sparkop.resources.operations import Blocker, Cause, Operation, Unknown, kind_of
 from sparkop.resources.registry import RESOURCES, STANDS_ON
 
 
@@ -28,13 +28,14 @@ def reconcile(
     ``now``: seconds since 1970.
     """
     found = {resource.kind: _known(resource.diff(desired, observed, history)) for resource in resources}
-    permitted = [] if _is_one_machine(found) else _permitted(found, observed)
+    permitted, waiting = ([], []) if _is_one_machine(found) else _permitted(found, observed)
     operations = _ordered([*_with_needs(permitted)])
     return Plan(
         operations=tuple(operations),
         unknown=(*observed.unknown.values(), *(u for d in found.values() for u in d.unknown)),
         blockers=tuple(dict.fromkeys(b for d in found.values() for b in d.blockers)),
-        warnings=(*(w for d in found.values() for w in d.warnings), *_waiting(found, permitted)),
+        warnings=tuple(w for d in found.values() for w in d.warnings),
+        waiting=tuple(waiting),
     )
 
 
@@ -57,11 +58,14 @@ def _known(difference: Difference) -> Difference:
     return replace(difference, unknown=tuple(unknown), blockers=(*difference.blockers, *blockers))
 
 
-def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Operation]:
-    """Drop what stands on something blocked or unknown, and what needs, or stands on, one dropped."""
+def _permitted(
+    found: Mapping[str, Difference], observed: Observed
+) -> tuple[list[Operation], list[Operation]]:
+    """Those to do; and those that wait: what stands on something blocked or unknown, or on one that waits,
+    or needs one."""
     bad = {(kind, blocker.node) for kind, difference in found.items() for blocker in difference.blockers}
     bad |= {(kind, unknown.node) for kind, difference in found.items() for unknown in difference.unknown}
-    dropped: set[str] = set()
+    waiting: dict[str, Operation] = {}
     kept: list[Operation] = []
     for kind, difference in found.items():
         for operation in difference.operations:
@@ -69,22 +73,12 @@ def _permitted(found: Mapping[str, Difference], observed: Observed) -> list[Oper
                 forbidden = bool(observed.unknown) or any(k != "endpoint" for k, _ in bad)
             else:
                 forbidden = any(place in bad for place in _places(operation))
-            if forbidden or any(key in dropped for key in operation.needs):
-                dropped.add(operation.key)
+            if forbidden or any(key in waiting for key in operation.needs):
+                waiting[operation.key] = operation
                 bad.add((kind, operation.node))
             else:
                 kept.append(operation)
-    return kept
-
-
-def _waiting(found: Mapping[str, Difference], permitted: Sequence[Operation]) -> Iterable[str]:
-    """Why a group that was there has to be started again, where something is in the way of that: what is
-    blocked on one node would hide a dead rank of another."""
-    kept = {operation.key for operation in permitted}
-    for operation in (o for difference in found.values() for o in difference.operations):
-        begins = operation.action is Action.RECORD and kind_of(operation.resource) in GROUP
-        if begins and operation.key not in kept and operation.origin not in (None, Origin.NEW):
-            yield f"the group has to be started again once nothing is in the way: {operation.cause.told}"
+    return kept, list(waiting.values())
 
 
 def _places(operation: Operation) -> Iterable[tuple[str, str]]:

@@ -28,7 +28,7 @@ from sparkop.resources.group import age, as_a_human_wants, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
-from sparkop.resources.operations import kind_of
+from sparkop.resources.operations import Operation, kind_of
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.state import LEASE
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
@@ -252,7 +252,11 @@ def _seen_by_watch(reading: Reading) -> tuple[str, ...]:
 def _without_the_stop(plan: Plan) -> Plan:
     """What differs although the stop is as wished."""
     kinds = ("memguard", "intent", *GROUP)
-    return replace(plan, operations=tuple(o for o in plan.operations if kind_of(o.resource) not in kinds))
+
+    def kept(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        return tuple(o for o in operations if kind_of(o.resource) not in kinds)
+
+    return replace(plan, operations=kept(plan.operations), waiting=kept(plan.waiting))
 
 
 def _state(reading: Reading, plan: Plan) -> ClusterState:
@@ -316,13 +320,17 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
 
 
 def _or_unplanned(status: ResourceStatus, reading: Reading, plan: Plan, node: str) -> ResourceStatus:
-    """Of a group that can't be seen whole, or whose start something is in the way of, nothing is planned: its
-    ranks are not right for that, and its API is not known to be."""
+    """What nothing is planned for, as something is unknown or in the way, is not right for that; and of a
+    group that can't be seen whole the API is not known to be."""
     if status.state != "ok":
         return status
-    if status.resource == "rank":
-        told = ", ".join(f"{rank} {cause.told}" for rank, cause in unplanned(reading, plan, node).items())
-        return replace(status, state="differs", detail=told) if told else status
+    told = ", ".join(
+        f"{resource} {cause.told}" if resource != status.resource else cause.told_of(resource)
+        for resource, cause in unplanned(reading, plan, node).items()
+        if kind_of(resource) == status.resource
+    )
+    if told:
+        return replace(status, state="differs", detail=told)
     hidden = unread(reading) if (status.resource, node) == (ENDPOINT, reading.desired.head) else ""
     return replace(status, state="unknown", detail=hidden) if hidden else status
 

@@ -172,6 +172,25 @@ def test_a_rank_that_is_missing_is_told_whatever_hides_the_rest(hidden: str) -> 
     ]
 
 
+def test_what_waits_for_another_node_is_not_right_and_told_by_diff_and_status() -> None:
+    """Nothing can come from a node whose disk is full: the weights that another misses were "ok" there. And a
+    spec that was changed meanwhile is told rank by rank."""
+    cluster = serving()
+    cluster.node("spark-1").disk_free = 1000
+    cluster.node("spark-2").checkpoint.clear()
+    cluster.spec = spec_of(2, memory={"kvCache": "32 MiB"})
+    weights = next(each for each in status(cluster).nodes[1].resources if each.resource == "weights")
+    assert weights.state == "differs"
+    assert weights.detail.startswith("0 of 2 files verified")
+    shown = with_unplanned(cluster.plan(), cluster.observe())
+    assert shown.operations == ()
+    assert [text.partition(" -> ")[0] for text in shown.warnings] == [
+        "spark-1: rank/0 --kv-cache-memory-bytes: 67108864",
+        "spark-2: weights 0 of 2 files verified; missing config.json, model.safetensors",
+        "spark-2: rank/1 --kv-cache-memory-bytes: 67108864",
+    ]
+
+
 def test_a_rank_that_a_human_has_stopped_is_not_missing_for_a_silent_node() -> None:
     """Nor is its guard: it is as wished where it can be seen."""
     cluster = serving()

@@ -34,8 +34,10 @@ from ruamel.yaml.scalarstring import LiteralScalarString
 
 from sparkop.hosts.base import ContainerOptions, ContainerSpec
 from sparkop.hosts.simulated_node import Answer, SimulatedContainer, SimulatedNode, healthy_fabric
+from sparkop.reconcile.reconcile import reconcile
+from sparkop.reconcile.unplanned import with_unplanned
 from sparkop.views.plan_text import plan_lines
-from tests.reconcile.simulation import EPOCH_START, PORT, Cluster, spec_of
+from tests.reconcile.simulation import EPOCH_START, PORT, SIMULATED, Cluster, spec_of
 
 FOLDER = Path(__file__).parent.parent / "data" / "worlds"
 BASES = ("bare", "converged", "stopped")
@@ -106,9 +108,11 @@ def _change(cluster: Cluster, happened: Mapping[str, Mapping[str, Any]]) -> None
 
 
 def plan_text(world: WorldFile) -> str:
-    """The plan of the world, as text."""
+    """The plan of the world, as diff tells it."""
     cluster = build(world)
-    text = "\n".join(plan_lines(cluster.plan(agreed=frozenset(world.agreed)))) + "\n"
+    reading = cluster.observe(agreed=frozenset(world.agreed))
+    plan = reconcile(reading.desired, reading.observed, reading.history, cluster.clock.time(), SIMULATED)
+    text = "\n".join(plan_lines(with_unplanned(plan, reading))) + "\n"
     return re.sub(r"after \d+ of \d+ bytes", "after N of M bytes", text)
 
 
