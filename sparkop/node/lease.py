@@ -7,9 +7,10 @@ only grows; a released lease keeps its own. The file calls it ``epoch``: older s
 
     {"version": 1, "cluster": "name", "holder": "...", "epoch": 3, "heartbeat": 17, "released": false,
      "info": {"host": "...", "command": "apply"}, "wanted": null | {"holder": "...", "info": {...}},
-     "watches": {"holder": {"info": {...}, "at": 1790000000.0}}}
+     "renewed": 1790000000.0, "watches": {"holder": {"info": {...}, "at": 1790000000.0}}}
 
-``watches`` holds the signs of life of those who watch, by the node's own clock; it decides nothing.
+``watches`` holds the signs of life of those who watch, ``renewed`` the moment of the last heartbeat, by the
+node's own clock; they decide nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ def perform(folder: str, step: str, fence: dict[str, Any], arguments: dict[str, 
         before = None
     after = STEPS[step](before, fence, arguments)
     if after is not None and after != before:
-        after = without_old_signs(after, time.time())
+        now = time.time()
+        after = without_old_signs(after, now)
+        if step in ("lease.acquire", "lease.renew"):
+            after = {**after, "renewed": now}
         write(folder, after)
     return after or {}
 

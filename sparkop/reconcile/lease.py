@@ -24,6 +24,7 @@ from sparkop.hosts.base import Fence, Host, Json
 from sparkop.hosts.document import Document
 from sparkop.node.lease import BREAK
 from sparkop.reconcile.lease_seen import (
+    EXPIRY,
     LOST,
     DamagedLeaseError,
     LeaseState,
@@ -43,8 +44,6 @@ from sparkop.threads import Later, side_by_side
 
 HEARTBEAT = 5.0
 """Seconds between two renewals."""
-EXPIRY = 30.0
-"""Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
 WATCHED = 10.0
 """Seconds of it that a contender watches itself, looking every second, however long it was seen to stand
 still before: a node that was away between two looks let nobody renew."""
@@ -212,7 +211,7 @@ def hold(
     seen = {name: lease_in(name, documents[name]) for name in directories}
     highest = max((lease.token for lease in seen.values() if lease is not None), default=0)
     fences = {n: Fence(spec.name, holder, highest + 1, directory) for n, directory in directories.items()}
-    info = {"who": _who(), "command": command, "pid": os.getpid()}
+    info = {"who": _who(), "command": command, "pid": os.getpid(), "place": place()}
     taken: dict[str, Fence] = {}
     held = Held(hosts, taken)
     try:

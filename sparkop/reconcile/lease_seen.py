@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +13,16 @@ from sparkop.hosts.base import Json, ReadableHost
 from sparkop.hosts.document import Document, parse_document
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
+from sparkop.resources.compare import human_seconds
 from sparkop.resources.state import LEASE
 from sparkop.spec.models import ClusterSpec
 
 SIGN_EVERY = 30.0
 """Seconds between two signs of life of a watch."""
+EXPIRY = 30.0
+"""Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
+SILENT = 15.0
+"""Seconds without a heartbeat, three of them, after which one look says that a holder may be gone."""
 LOST = "another sparkop has taken the lease"
 """What ends the work of who had it, wherever that is noticed."""
 
@@ -73,15 +78,37 @@ def lease_in(node: str, document: Document) -> LeaseState | None:
 
 
 def beside_a_writer(plan: Plan, documents: Mapping[str, Document]) -> Plan:
-    """The plan of who only looks: what another command does just now looks like drift. A dead one's lease
-    looks the same at one look."""
+    """The plan of who only looks: what another command does just now looks like drift. A dead one's lease is
+    told as that, as far as one look can tell."""
     leases = [] if plan.converged else [lease_in(*each) for each in documents.items()]
-    holders = dict.fromkeys(lease.told for lease in leases if lease is not None and not lease.released)
+    held = [lease for lease in leases if lease is not None and not lease.released]
     told = [
-        f"{who}, holds the lease: what differs may be its work under way, unless it has died"
-        for who in holders
+        f"{who}, holds the lease{_life_of([(e, documents[e.node]) for e in held if e.told == who])}"
+        for who in dict.fromkeys(lease.told for lease in held)
     ]
     return replace(plan, warnings=(*plan.warnings, *told))
+
+
+def _life_of(leases: Sequence[tuple[LeaseState, Document]]) -> str:
+    """What one holder's leases tell of it, by the node that has heard of it last."""
+    taken = "what differs it has left; the next command that writes takes the lease over"
+    if any(_gone(lease.info) for lease, _ in leases):
+        return f", and its process is gone: {taken}"
+    ages = [age for _, document in leases if (age := _unrenewed(document)) is not None]
+    if not ages:
+        return ": what differs may be its work under way, unless it has died"
+    if min(ages) <= SILENT:
+        return f": what differs may be its work under way (renewed {human_seconds(min(ages))} ago)"
+    return f", but has not renewed it for {human_seconds(min(ages))}, so that it may be gone: then {taken}"
+
+
+def _unrenewed(document: Document) -> float | None:
+    """Seconds since the last heartbeat, by the node's clock; None where that is not known."""
+    lease = (document.state or {}).get(LEASE)
+    at = lease.get("renewed") if isinstance(lease, dict) else None
+    if document.machine is None or not isinstance(at, int | float):
+        return None
+    return max(0.0, document.machine.time_s - at)
 
 
 @dataclass(frozen=True)
@@ -93,7 +120,7 @@ class Sign:
     pauses: tuple[float, ...] = ()
     """Seconds that it waits before restarts; empty where an older sparkop does not tell."""
     gone: bool = False
-    """It ran on this machine, and its process is there no more."""
+    """It ran on this machine, and its process is there no more; or it holds the lease and lets it expire."""
 
     @property
     def alive(self) -> bool:
@@ -107,13 +134,16 @@ def signs_in(document: Document | None) -> tuple[Sign, ...]:
     if document is None or document.machine is None:
         return ()
     found: dict[str, Sign] = {}
+    lease = lease_in("", document)
+    held = lease is not None and not lease.released and (_unrenewed(document) or 0.0) > EXPIRY
+    silent = lease.holder if lease is not None and held else None
     for holder, sign in _watches_in(document).items():
         at = sign.get("at")
         if isinstance(at, int | float):
             known = _info_of(sign)
             who = str(known.get("who") or holder)
             seconds = max(0.0, document.machine.time_s - at)
-            own = Sign(who, seconds, _pauses(known.get("pauses")), _gone(known))
+            own = Sign(who, seconds, _pauses(known.get("pauses")), _gone(known) or holder == silent)
             found[who] = min(own, found.get(who, own), key=lambda each: (not each.alive, each.seconds))
     return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
@@ -156,7 +186,16 @@ def _gone(info: Mapping[str, Json]) -> bool:
         return True
     except PermissionError:
         pass  # another user's
-    return False
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """It has ended, and whoever started it has not asked yet how."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["Z"]
 
 
 def _pauses(told: Json) -> tuple[float, ...]:

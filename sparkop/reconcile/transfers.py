@@ -10,8 +10,8 @@ from typing import Any
 from sparkop.errors import BlockedError, ExitCode, LeaseHeldError, SparkopError, UnreachableError
 from sparkop.hosts.base import Host, ReadableHost
 from sparkop.reconcile.carry_out import context_of
-from sparkop.reconcile.lease import EXPIRY, Held, hold, new_holder
-from sparkop.reconcile.lease_seen import DamagedLeaseError
+from sparkop.reconcile.lease import Held, hold, new_holder
+from sparkop.reconcile.lease_seen import EXPIRY, DamagedLeaseError
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.resources.base import Clock, RealClock
 from sparkop.resources.events import Event, Listener, Phase, ignore

@@ -119,6 +119,16 @@ def test_a_write_drops_the_signs_of_watches_that_were_killed(tmp_path: Path) -> 
     assert list(after["watches"]) == ["alive"]
 
 
+def test_the_file_tells_when_the_lease_was_renewed_last(tmp_path: Path) -> None:
+    """By the node's clock: who only looks once can't see a heartbeat stand still."""
+    fence = {"cluster": "c", "holder": "a", "token": 3}
+    lease.write(str(tmp_path), {**HELD, "renewed": 1.0})
+    assert lease.perform(str(tmp_path), "lease.watching", fence, {"info": {}})["renewed"] == 1.0
+    before = time.time()
+    assert before <= lease.perform(str(tmp_path), "lease.renew", fence, {})["renewed"] <= time.time()
+    assert lease.perform(str(tmp_path), "lease.release", fence, {})["renewed"] >= before
+
+
 HELD: dict[str, Any] = {
     "version": 1, "cluster": "c", "holder": "a", "epoch": 3, "heartbeat": 9, "released": False,
     "info": {"host": "laptop", "command": "apply"}, "wanted": {"holder": "b", "info": {}},

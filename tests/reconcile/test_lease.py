@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +19,16 @@ from sparkop.hosts.base import Fence, Host
 from sparkop.hosts.simulated import SimulatedHost
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import lease, transfers
-from sparkop.reconcile.lease import EXPIRY, LOOK_EVERY, Held, break_lease, hold, new_holder
-from sparkop.reconcile.lease_seen import DamagedLeaseError, LeaseState, beside_a_writer, show_lease
+from sparkop.reconcile.lease import LOOK_EVERY, Held, break_lease, hold, new_holder
+from sparkop.reconcile.lease_seen import (
+    EXPIRY,
+    DamagedLeaseError,
+    LeaseState,
+    beside_a_writer,
+    place,
+    show_lease,
+    signs_in,
+)
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase, ignore
 from sparkop.views.lease import show_broken
@@ -284,6 +295,51 @@ def test_what_another_command_does_just_now_is_not_told_as_drift_alone() -> None
         assert "(apply), token 1, holds the lease: what differs may be its work under way" in told
         assert beside_a_writer(Plan(), reading.observed.documents).warnings == ()
     assert beside_a_writer(plan, cluster.observe().observed.documents).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("info", "renewed_ago", "told"),
+    [
+        ({}, 4, "what differs may be its work under way (renewed 4 s ago)"),
+        ({}, 42, "has not renewed it for 42 s, so that it may be gone: then what differs it has left"),
+        ({"pid": "ended", "place": place()}, 4, "its process is gone: what differs it has left"),
+        ({"pid": "ended", "place": "another boot"}, 4, "may be its work under way (renewed 4 s ago)"),
+    ],
+)
+def test_status_tells_a_holder_that_was_killed_from_one_that_works(
+    info: dict[str, Any], renewed_ago: float, told: str
+) -> None:
+    """A killed watch was warned of as of a living one, for good (issue 5)."""
+    cluster = Cluster.make(spec_of(1))
+    ended = subprocess.Popen(["true"])  # not waited for: a process that is left as a zombie is gone, too
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    known = {"who": "ada@desk", "command": "watch", **info, **({"pid": ended.pid} if "pid" in info else {})}
+    with holding(cluster, "ada"):
+        plan = cluster.plan()
+        [(name, document)] = cluster.observe().observed.documents.items()
+    assert document.state is not None
+    assert document.machine is not None
+    changes = {"released": False, "info": known, "renewed": document.machine.time_s - renewed_ago}
+    state = {**document.state, "lease.json": {**document.state["lease.json"], **changes}}
+    (warning,) = beside_a_writer(plan, {name: replace(document, state=state)}).warnings
+    ended.wait()
+    assert warning.startswith("ada@desk (watch), token 1, holds the lease")
+    assert told in warning
+
+
+def test_a_watch_that_lets_its_own_lease_expire_does_not_run() -> None:
+    """Killed within a restart, on another machine: status said for 90 s that it runs."""
+    cluster = Cluster.make(spec_of(1))
+    with holding(cluster, "ada"):
+        [document] = cluster.observe().observed.documents.values()
+    assert document.state is not None
+    assert document.machine is not None
+    lease, now = document.state["lease.json"], document.machine.time_s
+    lease = {**lease, "released": False, "watches": {lease["holder"]: {"info": {}, "at": now - 40}}}
+    for ago, alive in ((10, True), (EXPIRY + 1, False)):
+        state = {**document.state, "lease.json": {**lease, "renewed": now - ago}}
+        [sign] = signs_in(replace(document, state=state))
+        assert sign.alive is alive
 
 
 def test_break_fences_the_old_holder_out() -> None:

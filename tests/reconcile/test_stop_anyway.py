@@ -12,7 +12,7 @@ from sparkop.hosts.base import Json
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import observe as observing
 from sparkop.reconcile.destroy import destroy
-from sparkop.reconcile.lease import EXPIRY
+from sparkop.reconcile.lease_seen import EXPIRY
 from sparkop.reconcile.logs import rank_logs
 from sparkop.resources.weights.resource import WeightFiles
 from sparkop.spec.models import ClusterSpec

@@ -10,8 +10,7 @@ import pytest
 
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedContainer, SimulatedCrash
 from sparkop.reconcile.events import happened
-from sparkop.reconcile.lease import EXPIRY
-from sparkop.reconcile.lease_seen import show_lease
+from sparkop.reconcile.lease_seen import EXPIRY, show_lease
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.watching import Watching, entries, watched
 
