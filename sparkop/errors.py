@@ -101,17 +101,6 @@ def unreadable(cause: str, *, node: str | None, detail: str | None = None) -> Un
     )
 
 
-def silent_engine(cause: str, *, node: str) -> UnreachableError:
-    """The error of a Docker engine that gave no answer: what it was told may be done, or not."""
-    return UnreachableError(
-        "The node's Docker engine does not answer.",
-        node=node,
-        cause=cause,
-        remedy=f"systemctl status docker  # on {node}: says whether it runs (sudo systemctl start docker "
-        "starts it); then the same command again",
-    )
-
-
 class HostKeyError(UnreachableError):
     """The node's host key is unknown or has changed."""
 

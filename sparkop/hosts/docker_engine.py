@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sparkop.errors import BlockedError, silent_engine
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import ContainerOptions, ContainerSpec, Fence, Json
+from sparkop.hosts.silent_docker import silent_engine
 from sparkop.hosts.streams import Opened, Stream, lines_of
+from sparkop.node.wire import describe
 
 if TYPE_CHECKING:
     import docker
@@ -143,12 +145,13 @@ class EngineContainers:
         ) as error:
             if ends_silently:
                 return
-            raise silent_engine(in_words(error), node=self._node.name) from error
+            raise silent_engine(reason_of(error), node=self._node.name) from error
 
 
-def in_words(error: BaseException) -> str:
-    """Why the engine did not answer: what happened to the connection, not what the libraries on the way made
-    of it. (They wrap each other's errors, and their texts are tuples and addresses of objects.)"""
+def reason_of(error: BaseException) -> str:
+    """Why the engine did not answer, as a node's programs describe it: what happened to the connection, not
+    what the libraries on the way made of it. (They wrap each other's errors, and their texts are tuples and
+    addresses of objects.)"""
     import http.client
 
     import requests
@@ -157,10 +160,10 @@ def in_words(error: BaseException) -> str:
     chain = _chain(error)
     opening = next((e for e in chain if isinstance(e, urllib3.exceptions.NewConnectionError)), None)
     if opening is not None:
-        return f"no connection: {_text(opening.__cause__) or 'none to its socket was taken'}"
+        return describe(opening.__cause__ or ConnectionError("none to its socket was taken"))
     timeouts = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
     if any(isinstance(e, timeouts) for e in chain):
-        return "it was silent for too long"
+        return "TimeoutError: it was silent for too long"
     broken = (
         ConnectionError,
         http.client.HTTPException,
@@ -171,14 +174,10 @@ def in_words(error: BaseException) -> str:
     )
     if any(isinstance(e, broken) for e in chain):
         return (
-            "the connection ended in the middle of its answer: Docker was stopped or restarted there, or the "
-            "node went away"
+            "ConnectionResetError: the connection ended in the middle of its answer: Docker was stopped or "
+            "restarted there, or the node went away"
         )
-    return _text(chain[-1]) or "it gave no reason"
-
-
-def _text(error: BaseException | None) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error or "")
+    return describe(chain[-1]) if str(chain[-1]) else "it gave no reason"
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -16,8 +16,9 @@ from importlib import resources
 from shlex import quote
 from typing import Any
 
-from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, silent_engine, unreadable
+from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, unreadable
 from sparkop.hosts.obstacle import obstacle
+from sparkop.hosts.silent_docker import silent_engine
 from sparkop.records import dataclass
 
 PYTHON_OPTIONS = ("-I", "-S")

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-from sparkop.errors import BlockedError, silent_engine
+from sparkop.errors import BlockedError
 from sparkop.hosts.base import ContainerSpec, Fence, Json
+from sparkop.hosts.silent_docker import silent_engine
 from sparkop.hosts.simulated_node import SimulatedContainer, SimulatedImage, SimulatedNode, sha256
 from sparkop.hosts.streams import Stream
 from sparkop.node import engine, wire
@@ -156,7 +157,7 @@ class SimulatedContainers:
 
     def _engine(self) -> None:
         if not self._node.docker_up:
-            raise silent_engine("Connection refused", node=self._node.name)
+            raise silent_engine("ConnectionRefusedError: Connection refused", node=self._node.name)
 
     def _fail(self, message: str) -> NoReturn:
         raise BlockedError(f"The node could not do it: {message}", node=self._node.name)

@@ -168,7 +168,7 @@ def answer(document: dict[str, Any]) -> dict[str, Any]:
         return {"result": perform(Request(document))}
     except Exception as error:
         kind = next((name for kind, name in KINDS if isinstance(error, kind)), "internal")
-        message = wire.describe(error) if kind in ("os", "internal") else str(error)
+        message = wire.describe(error) if kind in ("engine", "os", "internal") else str(error)
         failure: dict[str, Any] = {"kind": kind, "message": message}
         if isinstance(error, lease.LeaseError):
             failure["lease"] = error.lease

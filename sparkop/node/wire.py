@@ -153,11 +153,10 @@ class EngineError(Exception):
 
 
 class SilentEngineError(OSError):
-    """The Docker engine gave no answer: what it did, or will do, is unknown. Told in words for people."""
+    """The Docker engine gave no answer: what it did, or will do, is unknown. Told by its ``reason``."""
 
-    def __init__(self, reason: OSError, path: str) -> None:
-        gone = isinstance(reason, FileNotFoundError)
-        super().__init__("there is no %s" % path if gone else reason.strerror or str(reason))
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
         self.reason = reason
 
 
@@ -184,7 +183,7 @@ class Engine:
         try:
             received = self._exchange(asked, self.timeout if timeout is None else timeout)
         except OSError as error:
-            raise SilentEngineError(error, self.path) from error
+            raise SilentEngineError(error) from error
         header, _, content = received.partition(b"\r\n\r\n")
         status = int(header.split(None, 2)[1])
         self._note_versions(header.decode("latin-1"))

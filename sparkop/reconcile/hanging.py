@@ -16,11 +16,11 @@ from typing import Any
 from sparkop.engines.common import container_names
 from sparkop.engines.render import engine_of
 from sparkop.errors import SparkopError
+from sparkop.hosts import silent_docker
 from sparkop.hosts.base import ReadableHost
 from sparkop.hosts.document import parse_document
 from sparkop.reconcile.patience import LOOK_EVERY
 from sparkop.records import dataclass
-from sparkop.resources import silent_docker
 from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.failure import headline

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from sparkop.errors import BlockedError, SparkopError, UnreachableError, UsageError
+from sparkop.hosts import silent_docker
 from sparkop.hosts.base import ReadableHost
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.records import dataclass
-from sparkop.resources import silent_docker
 from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.masking import mask
 from sparkop.resources.rank_logs import log_file

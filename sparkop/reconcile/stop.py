@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import field, replace
 
 from sparkop.errors import SparkopError
+from sparkop.hosts import silent_docker
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document
 from sparkop.reconcile.carry_out import carry_out
@@ -15,7 +16,6 @@ from sparkop.reconcile.lease import hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
-from sparkop.resources import silent_docker
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.events import Listener, ignore
 from sparkop.resources.group import Group, found_ranks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Document
-from sparkop.resources import silent_docker
 from sparkop.resources.operations import Unknown
 
 GIB = 1 << 30

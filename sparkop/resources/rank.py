@@ -17,9 +17,10 @@ from typing import Any
 
 from sparkop.engines.common import container_names
 from sparkop.errors import BlockedError, LeaseHeldError, SparkopError, UnreachableError
+from sparkop.hosts import silent_docker
 from sparkop.hosts.base import ContainerSpec, Json
 from sparkop.hosts.document import parse_document
-from sparkop.resources import memory_gate, silent_docker, trip
+from sparkop.resources import memory_gate, trip
 from sparkop.resources.acts import ensure_directory, record
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import human_bytes, unread

@@ -17,9 +17,9 @@ from sparkop.errors import (
     UnreachableError,
     WaitInterruptedError,
 )
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Container, Document, parse_document
 from sparkop.records import dataclass
-from sparkop.resources import silent_docker
 from sparkop.resources.acts import record
 from sparkop.resources.base import Context
 from sparkop.resources.compare import human_seconds, precise_seconds

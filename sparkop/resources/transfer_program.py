@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError
 from sparkop.hosts.base import Fence, Host
+from sparkop.hosts.silent_docker import silent_engine
 from sparkop.resources.bundle import bundle
 
 
@@ -72,6 +73,8 @@ _REMEDIES = {
 def failure(error: Mapping[str, Any], node: str) -> SparkopError:
     """The program's error as ours: what a human must mend blocks, a silent network timed out."""
     kind = str(error.get("kind"))
+    if kind == "engine":
+        return silent_engine(str(error.get("message")), node=node)
     kinds: dict[str, type[SparkopError]] = {"network": TimedOutError, "job": SparkopError}
     found = kinds.get(kind, BlockedError)
     remedy = str(error.get("remedy") or "") or _REMEDIES.get(kind)

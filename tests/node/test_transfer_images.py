@@ -16,10 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from sparkop.errors import UnreachableError
 from sparkop.node.transfer import images, main
 from sparkop.node.transfer.files import parse_job
 from sparkop.node.transfer.images import ImageRun
 from sparkop.node.transfer.serve import write_chunk
+from sparkop.resources.transfer_program import failure
 
 DATA = os.urandom(3 << 20)
 TAG = "registry.example/engine:sparkop-1"
@@ -176,6 +178,25 @@ def test_a_whole_image_gets_its_name(tmp_path: Path, engine: type[Engine]) -> No
     assert status["phase"] == "done"
     assert status["bytes"]["received"] == len(DATA)
     assert engine.tags == {TAG: identity(DATA)}
+
+
+@pytest.mark.parametrize(
+    ("listens", "told"), [(False, "sudo systemctl start docker"), (True, "sudo systemctl restart docker")]
+)
+def test_an_engine_that_does_not_answer_is_named_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool, told: str
+) -> None:
+    """A copy to a node whose Docker was stopped ended with "No such file", and to see to the permissions."""
+    monkeypatch.setattr(images, "DOCKER_SOCKET", str(tmp_path / "docker.sock"))
+    monkeypatch.setattr(images.Engine.__init__, "__defaults__", (0.2,))
+    with socket.socket(socket.AF_UNIX) as engine:
+        if listens:
+            engine.bind(str(tmp_path / "docker.sock"))
+            engine.listen()
+        error = failure(run(tmp_path, "http://127.0.0.1:9/")["error"], "spark-2")
+    assert isinstance(error, UnreachableError)
+    assert error.node == "spark-2"
+    assert str(error.remedy).startswith(told)
 
 
 def test_half_an_image_is_never_loaded_and_it_comes_again(tmp_path: Path, engine: type[Engine]) -> None:

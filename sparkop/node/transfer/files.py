@@ -21,8 +21,8 @@ class TransferError(Exception):
     """Ends a job; told to the user in these words.
 
     ``kind``: ``refused`` (401, 403), ``missing`` (404), ``content`` (wrong bytes), ``space``, ``place`` (the
-    folder can't be used), ``network``, ``source`` (the node that we copy from gave up), ``job`` (malformed),
-    ``busy``.
+    folder can't be used), ``engine`` (Docker gave no answer), ``network``, ``source`` (the node that we copy
+    from gave up), ``job`` (malformed), ``busy``.
     """
 
     def __init__(self, kind: str, message: str, remedy: str = "") -> None:

@@ -130,6 +130,8 @@ class ImageRun:
             self._name()
         except RefusalError as refusal:
             raise _refused(str(refusal)) from None
+        except (OSError, HTTPException) as error:
+            raise _silent(error) from None
         self.status.finished(self._image.path, self._image.size)
 
     def _name(self) -> None:
@@ -200,7 +202,7 @@ class ImageRun:
                 engine.putheader("Content-Type", "application/x-tar")
                 engine.endheaders()
             except OSError as error:
-                raise TransferError("place", "the Docker engine does not answer: %s" % error) from None
+                raise _silent(error) from None
             with suppress(BrokenPipeError):  # the engine has said why
                 self._pass_on(body, engine.sock)
             self.status.phase("loading")
@@ -274,6 +276,11 @@ def _be_patient(connection: Optional[socket.socket]) -> None:
             (socket.TCP_KEEPCNT, 4),
         ):
             connection.setsockopt(socket.IPPROTO_TCP, option, seconds)
+
+
+def _silent(error: Exception) -> TransferError:
+    """The engine of this node gave no answer; described as in node/wire.py."""
+    return TransferError("engine", "%s: %s" % (type(error).__name__, in_words(error)))
 
 
 def _refused(text: str) -> TransferError:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from shlex import quote
 
 from sparkop.engines.common import preload_file
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Library
-from sparkop.resources import silent_docker
 from sparkop.resources.checks.model import (
     PREREQUISITES,
     TABLE,

@@ -9,10 +9,10 @@ from functools import cached_property
 from ipaddress import IPv4Network
 
 from sparkop.engines.base import FabricFacts
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Document
 from sparkop.hosts.rails import Rail, rails
 from sparkop.records import dataclass
-from sparkop.resources import silent_docker
 from sparkop.resources.base import Difference
 from sparkop.resources.desired import Desired
 from sparkop.resources.operations import Blocker, Cause, Unknown, with_remedy

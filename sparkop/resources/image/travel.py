@@ -11,8 +11,8 @@ from functools import partial
 
 from sparkop.errors import BlockedError, SparkopError, TimedOutError, UnreachableError
 from sparkop.hosts.document import Image, parse_document
+from sparkop.hosts.silent_docker import silent_engine
 from sparkop.node.wire import standin
-from sparkop.resources import silent_docker
 from sparkop.resources.base import Context
 from sparkop.resources.desired import Desired
 from sparkop.resources.operations import Action, Cause, Cost, Operation
@@ -93,9 +93,7 @@ def look(context: Context, node: str, reference: str) -> Image | None:
     """What a node has under a reference now. Raises UnreachableError when its engine does not tell."""
     document = parse_document(context.host(node).probe({"images": [reference]}), node=node)
     if document.docker is None:
-        raise UnreachableError(
-            "the images of the node could not be read", node=node, cause=silent_docker.why(document)
-        )
+        raise silent_engine(document.error("docker") or "", node=node)
     return document.docker.images.get(reference)
 
 
