@@ -121,16 +121,17 @@ def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
 
 
 def _tell_left_behind(spec: ClusterSpec) -> None:
-    from sparkop.reconcile.ready_specs import left_behind, states_left
+    from sparkop.reconcile.ready_specs import left_by
 
-    for node, path in states_left(spec).items():
+    left = left_by(spec)
+    for node, path in left.states.items():
         click.echo(
             f"warning: {node}: the state folder was {path} before, and stays as it is, with key, caches and "
             "history, if it is still there: move it to the new place first to keep them; or "
             f"sparkop destroy SPEC --set stateDirectory={path} removes it",
             err=True,
         )
-    for node in left_behind(spec):
+    for node in left.nodes:
         click.echo(
             f"warning: {node} served before and is not in the spec any more: what runs there is not touched; "
             f"there: docker rm -f $(docker ps -aq --filter label=sparkop.cluster={spec.name})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -38,6 +39,7 @@ def command(
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.destroy import destroy
     from sparkop.reconcile.nodes import writable_nodes
+    from sparkop.reconcile.ready_specs import note_cleared
     from sparkop.views.confirm import confirm
     from sparkop.views.outcomes import show_destroyed
     from sparkop.views.progress import logged_progress
@@ -60,5 +62,8 @@ def command(
         logged_progress(loaded.spec.name) as emit,
     ):
         gone = destroy(loaded.spec, hosts, weights=weights is not None, agree=agree, emit=emit, stop=stop)
+    if not gone.interrupted:
+        with suppress(OSError):  # an apply warns once too often
+            note_cleared(loaded.spec, {each.name for each in loaded.spec.nodes} - set(gone.unknown))
     show_destroyed(gone, output)
     return ExitCode.UNREACHABLE if gone.unknown else ExitCode.OK

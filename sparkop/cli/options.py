@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -47,6 +47,12 @@ class Choice:
         """The file with its overlays and ``--set``, as the user is told."""
         extras = [*(f"+ {path}" for path in self.overlays), *(f"--set {each}" for each in self.sets)]
         return " ".join([str(self.path), *extras])
+
+    @property
+    def arguments(self) -> str:
+        """The same as the user types it behind a command."""
+        overlays = (word for path in self.overlays for word in ("--overlay", str(path)))
+        return join([str(self.path), *overlays, *(word for each in self.sets for word in ("--set", each))])
 
     def absolute(self) -> Choice:
         """The same from any folder."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -63,7 +64,7 @@ def command(
         if not kept:
             raise broken
         show_error(broken)
-    target, goal = _first_whole(name, kept, last)
+    target, goal = _first_whole(name, kept, last, _instead(choice, name, before))
     if broken is not None:
         reach_spec(str(target.path), (), ())  # into its lab, where it is of one
     rollback, what = Rollback(str(choice.path), choice.words, str(target.path)), "rolling back"
@@ -97,10 +98,24 @@ def _kept(cluster: str, before: str | None, last: Applied | None, *, but: Path |
     return [*own, *(e for e in kept if e not in own and e.text != before and str(e.path) not in fled)]
 
 
+def _instead(choice: Choice, cluster: str, before: str | None) -> str:
+    """What to type where no other spec is known: SPEC, which an apply with other ``--set`` has left; else
+    SPEC without them; else it has to be corrected."""
+    from sparkop.reconcile.ready_specs import ready_specs
+
+    if any(each.text == before for each in ready_specs(cluster)):
+        return f"sparkop apply {choice.arguments}  # it has served"
+    path = quote(str(choice.path))
+    if choice.sets or choice.overlays:
+        return f"sparkop apply {path}  # without --set and overlays"
+    return f"correct {path}, then sparkop apply {path}"
+
+
 def _first_whole(
-    cluster: str, kept: Sequence[ReadySpec], last: Applied | None
+    cluster: str, kept: Sequence[ReadySpec], last: Applied | None, instead: str
 ) -> tuple[ReadySpec, LoadedSpec]:
-    """The first that can still be applied; what is wrong with those before it is told."""
+    """The first that can still be applied; what is wrong with those before it is told. ``instead``: what to
+    type where there is none."""
     from sparkop.spec.load import load
 
     refused: SpecError | None = None
@@ -116,7 +131,7 @@ def _first_whole(
         raise SpecError(
             f"no other spec of cluster {cluster} that was ready can be applied",
             cause=f"{kept[0].path} on this machine is damaged, or refused by now",
-            remedy=f"sparkop apply OLDER.yaml; one that is damaged is forgotten by rm {kept[0].path}",
+            remedy=f"rm {kept[0].path} forgets one that is damaged; {instead}",
         )
     fled = [path for path in (last.fled if last else ()) if Path(path).exists()]
     if fled:
@@ -127,7 +142,7 @@ def _first_whole(
     raise BlockedError(
         f"no other spec of cluster {cluster} is known to have been ready",
         cause="apply remembers the specs that served, on the machine that ran it",
-        remedy="sparkop apply OLDER.yaml",
+        remedy=instead,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from sparkop.reconcile.remembered import state_directory
 from sparkop.records import dataclass
 from sparkop.spec.folders import is_within
 from sparkop.spec.models import ClusterSpec
+from sparkop.spec.nodes import NodeSpec
 
 ORIGIN = "# from "
 """Begins the first line of a kept spec."""
+CLEARED = "cleared.json"
+"""What a destroy has cleared since the cluster served last."""
 KEPT = 5
 """Specs of one cluster that are kept, the newest first in ``order.json``."""
 
@@ -62,6 +66,7 @@ def remember_ready(spec: ClusterSpec, origin: str = "") -> Path:
     _write(path, f"{ORIGIN}{one_line(origin or known)}\n{text_of(spec)}")
     if order != _order(spec.name):
         _write(folder / "order.json", json.dumps(order[:KEPT]) + "\n")
+    (folder / CLEARED).unlink(missing_ok=True)
     for forgotten in order[KEPT:]:
         (folder / forgotten).unlink(missing_ok=True)
     return folder / name
@@ -87,37 +92,65 @@ def ready_specs(cluster: str) -> list[ReadySpec]:
     return found
 
 
-def left_behind(spec: ClusterSpec) -> tuple[str, ...]:
-    """Names of nodes that the cluster served with before and that the spec does not have any more: what runs
-    there is out of sight."""
-    newest = next(iter(ready_specs(spec.name)), None)
-    before = (newest.nodes if newest else None) or []
-    try:
-        known = {
-            _place(node.model_dump(mode="json", by_alias=True, exclude_unset=True)) for node in spec.nodes
-        }
-        return tuple(str(node["name"]) for node in before if _place(node) not in known)
-    except (KeyError, TypeError):
-        return ()
+@dataclass(frozen=True)
+class Left:
+    """What the cluster served with last and is out of sight of a spec: nodes that it has no more, by name,
+    and the state folder of each node for which it names another one now."""
+
+    nodes: tuple[str, ...] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
-def states_left(spec: ClusterSpec) -> dict[str, str]:
-    """Node -> the state folder that the cluster served with before, where the spec names another one now: the
-    old one is out of sight."""
+def left_by(spec: ClusterSpec) -> Left:
+    """What a spec leaves behind, unless a destroy has cleared it."""
     newest = next(iter(ready_specs(spec.name)), None)
     try:
-        document = json.loads(newest.text) if newest else {}
-        whole = document.get("stateDirectory") or spec.default_state
-        before = {_place(node): node.get("paths", {}).get("state") or whole for node in document["nodes"]}
+        before = _states(json.loads(newest.text), spec.default_state) if newest else {}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    found: dict[str, str] = {}
+        return Left()
+    cleared = _cleared(spec.name)
+    before = {place: each for place, each in before.items() if (place, each[1]) not in cleared}
+    states: dict[str, str] = {}
     for node in spec.nodes:
-        old = before.get(_place(node.model_dump(mode="json", by_alias=True, exclude_unset=True)))
+        _, old = before.pop(_place(_document(node)), ("", None))
         new = state_directory_of(spec, node)
         if isinstance(old, str) and not (is_within(old, new) and is_within(new, old)):
-            found[node.name] = old
-    return found
+            states[node.name] = old
+    return Left(tuple(name for name, _ in before.values()), states)
+
+
+def _states(document: Mapping[str, Any], default: str) -> dict[str, tuple[str, Any]]:
+    """Place -> the node's name and its state folder, of a kept spec. Raises for one that is damaged."""
+    whole = document.get("stateDirectory") or default
+    return {
+        _place(node): (str(node["name"]), node.get("paths", {}).get("state") or whole)
+        for node in document["nodes"]
+    }
+
+
+def note_cleared(spec: ClusterSpec, nodes: Collection[str]) -> None:
+    """A destroy has left nothing of the cluster in the state folders of these nodes: until the cluster has
+    served again, no apply warns of them. Raises OSError when the controller's disk is full."""
+    folder = _folder(spec.name)
+    if not folder.is_dir():
+        return  # it has never served from here
+    gone = {
+        (_place(_document(each)), state_directory_of(spec, each)) for each in spec.nodes if each.name in nodes
+    }
+    _write(folder / CLEARED, json.dumps(sorted(_cleared(spec.name) | gone)) + "\n")
+
+
+def _cleared(cluster: str) -> set[tuple[str, str]]:
+    """Places and state folders. One that can't be read is none: the warning comes once too often."""
+    try:
+        found = json.loads((_folder(cluster) / CLEARED).read_text(encoding="utf-8"))
+        return {(str(place), str(state)) for place, state in found}
+    except (OSError, ValueError, TypeError):
+        return set()
+
+
+def _document(node: NodeSpec) -> dict[str, Any]:
+    return node.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _place(node: Mapping[str, Any]) -> str:

@@ -27,8 +27,9 @@ from sparkop.errors import (
     WaitInterruptedError,
 )
 from sparkop.hosts.base import Host
-from sparkop.hosts.simulated_node import Fault, SimulatedCrash
+from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash
 from sparkop.reconcile import converge as converging
+from sparkop.reconcile import destroy as destroying
 from sparkop.reconcile import nodes
 from sparkop.reconcile.ready_specs import ready_specs
 from sparkop.reconcile.remembered import Applied, last_applied, remember
@@ -281,8 +282,35 @@ def test_without_a_spec_that_was_ready_there_is_nothing_to_go_back_to(
     assert run(["apply", str(spec)]) == ExitCode.FAILED
     writes = len(cluster.world.writes)
     assert run(["rollback"]) == ExitCode.FAILED
-    assert "no other spec of cluster test" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no other spec of cluster test" in told
+    assert f"do: correct {spec}, then sparkop apply {spec}" in told
     assert len(cluster.world.writes) == writes
+
+
+def test_a_rollback_from_a_set_that_it_does_not_know_of_says_what_to_type(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bad `--set`, and a plain rollback with ./spec.yaml: that spec is the one to go back to."""
+    spec = write().rename("spec.yaml").absolute()
+    overlay = spec.with_name("my overlay.yaml")
+    overlay.write_text("{}")
+    bad = ["apply", str(spec), "--overlay", str(overlay), "--set", "memory.kvCache=32 MiB"]
+    cluster.manner = "die-1"
+    assert run([*bad, "--yes"]) == ExitCode.FAILED
+    capsys.readouterr()
+    assert run(["rollback", *bad[1:]]) == ExitCode.FAILED
+    assert f"do: sparkop apply {spec}  # without --set and overlays" in capsys.readouterr().err
+    cluster.manner = "serve"
+    assert run(["apply", str(spec), "--overlay", str(overlay)]) == ExitCode.OK
+    cluster.manner = "die-1"
+    assert run([*bad, "--yes"]) == ExitCode.FAILED
+    capsys.readouterr()
+    assert run(["rollback", "--overlay", str(overlay)]) == ExitCode.FAILED
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"do: sparkop apply {spec} --overlay '{overlay}' # it has served" in told
+    cluster.manner = "serve"
+    assert run(["apply", str(spec), "--overlay", str(overlay), "--yes"]) == ExitCode.OK
 
 
 def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
@@ -315,6 +343,37 @@ def test_a_state_folder_that_the_spec_has_left_is_told(
     run(["apply", str(write(stateDirectory="~/elsewhere")), "--yes"])
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("the state folder was ~/.sparkop/test before") == 2
+
+
+def test_what_a_destroy_has_cleared_is_no_more_warned_of(
+    cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An apply told of the state folder and of the node of an earlier spec, and both were gone."""
+    played = partial(destroying.destroy, clock=cluster.clock, resources=SIMULATED)
+    monkeypatch.setattr(destroying, "destroy", played)
+    first = write().rename("first.yaml")
+    second = write(stateDirectory="~/elsewhere", nodes=[{"name": "spark-1"}])
+    warnings = ("the state folder was", "is not in the spec any more")
+    assert run(["apply", str(first)]) == ExitCode.OK
+    cluster.node("spark-2").answer = Answer.SILENT
+    assert run(["destroy", str(first), "--yes"]) == ExitCode.UNREACHABLE
+    capsys.readouterr()
+    cluster.manner = "die-0"
+    assert run(["apply", str(second)]) == ExitCode.FAILED
+    told = " ".join(capsys.readouterr().err.split())
+    assert [each in told for each in warnings] == [False, True], "it was cleared where it answered"
+    cluster.node("spark-2").answer = Answer.WHOLE
+    assert run(["destroy", str(first), "--yes"]) == ExitCode.OK
+    capsys.readouterr()
+    assert run(["apply", str(second)]) == ExitCode.FAILED
+    told = " ".join(capsys.readouterr().err.split())
+    assert not any(each in told for each in warnings)
+    cluster.manner = "serve"
+    assert run(["apply", str(first), "--yes"]) == ExitCode.OK
+    capsys.readouterr()
+    assert run(["apply", str(second), "--yes"]) == ExitCode.OK
+    told = " ".join(capsys.readouterr().err.split())
+    assert all(each in told for each in warnings), "it served there again"
 
 
 @pytest.mark.parametrize(
@@ -411,7 +470,7 @@ def test_a_damaged_kept_spec_is_told_and_the_one_before_it_is_taken(
 def test_without_a_whole_spec_a_rollback_says_which_file_is_damaged_and_what_to_do(
     cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _serve_two(cluster, write)
+    spec, _ = _serve_two(cluster, write)
     damaged = _kept(1)
     damaged.write_text("{")
     writes = len(cluster.world.writes)
@@ -419,7 +478,7 @@ def test_without_a_whole_spec_a_rollback_says_which_file_is_damaged_and_what_to_
     assert run(["rollback"]) == ExitCode.INVALID_SPEC
     told = capsys.readouterr().err
     assert f"{damaged} on this machine is damaged" in told
-    assert f"sparkop apply OLDER.yaml; one that is damaged is forgotten by rm {damaged}" in told
+    assert f"do: rm {damaged} forgets one that is damaged; sparkop apply {spec}  # it has served" in told
     assert len(cluster.world.writes) == writes
     damaged.unlink()
     assert run(["rollback"]) == ExitCode.FAILED
