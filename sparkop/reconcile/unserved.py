@@ -14,6 +14,7 @@ from sparkop.resources.trip import damaged
 from sparkop.serving.canary import Serving
 
 AGAIN = "sparkop apply starts it again"
+DRIFTED = "sparkop apply mends what differs; sparkop diff tells first what it would do"
 DOCTOR = "sparkop doctor tells what is in the way"
 
 
@@ -75,8 +76,8 @@ def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tu
 
 
 def answered(reading: Reading, plan: Plan, watching: Sign | None, *, loads: bool) -> tuple[str, str]:
-    """What an API said that was asked, with the pause that a watch makes; and what to do, empty when it is
-    ready. ``loads``: its ranks are within the time of their start."""
+    """What an API said that was asked, with the pause that a watch makes; and what to do, empty when all is
+    right. ``loads``: its ranks are within the time of their start."""
     endpoint = reading.observed.endpoint
     kept = endpoint.serving in (Serving.READY, Serving.BUSY, Serving.UNAUTHORISED)
     if not kept and not plan.unknown and any(map(starts_group, plan.operations)):
@@ -87,12 +88,14 @@ def answered(reading: Reading, plan: Plan, watching: Sign | None, *, loads: bool
 def _step(reading: Reading, plan: Plan, *, loads: bool) -> str:
     """What a human does about it; no start of the group is due."""
     serving = reading.observed.endpoint.serving
-    if serving is Serving.READY:
-        return ""
+    if serving is Serving.READY and reading.history.intent.stopped:
+        return ""  # that it was to be stopped is told beside it
     if plan.blockers:
         return _mends(plan)
     if plan.unknown:
         return DOCTOR
+    if serving is Serving.READY:
+        return DRIFTED if plan.operations else ""
     if serving is Serving.BUSY:
         return "ask again in a minute: sparkop status; who asked before comes first"
     if serving is Serving.UNAUTHORISED:

@@ -13,6 +13,7 @@ from sparkop.reconcile import status as statuses
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.status import Status, status_of
+from sparkop.reconcile.unserved import DRIFTED
 from sparkop.resources.group import KEY_REMEDY
 from sparkop.serving.canary import EndpointState, Serving
 from sparkop.serving.token_zero import Explained
@@ -50,6 +51,18 @@ def test_a_dead_group_says_which_rank_and_what_to_do() -> None:
         DEAD,
         "sparkop logs tells why; sparkop apply starts it again",
     )
+
+
+def test_what_differs_beside_a_group_that_serves_has_a_next_step() -> None:
+    """A dead guard, an image that is gone and a wrong MTU were told without one."""
+    cluster = serving()
+    assert told(status(cluster))[0::2] == ("ready", "")
+    cluster.node("spark-2").images.clear()
+    assert told(status(cluster))[0::2] == ("ready", DRIFTED)
+    CHANGES["interfaces"](cluster.node("spark-2"), {0: {"mtu": 1500}})
+    word, _, remedy = told(status(cluster))
+    assert word == "ready"
+    assert remedy.startswith("on spark-2: sudo ip link set dev enp1s0f0np0 mtu 9000;")
 
 
 def test_what_is_in_the_way_of_a_start_is_looked_for_first() -> None:
