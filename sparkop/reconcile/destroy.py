@@ -267,7 +267,7 @@ def destroy(
         spec, hosts, documents, command="destroy", holder=holder, clock=clock, emit=emit, stop=stop
     ) as held:
         reading = look(stop=AnyOf(stop, held.lost))
-        plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time(), away))
+        plan = _on(nodes, plan_stop(reading, who_of(holder), clock.time(), away, destroys=True))
         outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
         if outcome.error is not None:
             raise outcome.error

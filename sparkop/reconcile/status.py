@@ -134,6 +134,8 @@ class Status:
     models: tuple[str, ...]
     key_path: str | None
     stopped_by_human: bool = False
+    destroy_begun: bool = False
+    """The stop is that of a destroy which has not ended."""
     watch: WatchStatus = WatchStatus()
     warnings: tuple[str, ...] = ()
     overrides: tuple[OverrideStatus, ...] = ()
@@ -188,6 +190,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         models=access.models,
         key_path=access.key_path,
         stopped_by_human=reading.history.intent.stopped,
+        destroy_begun=reading.history.intent.destroys,
         watch=watch,
         warnings=(*plan.warnings, *_seen_by_watch(reading)),
         overrides=tuple(OverrideStatus(each.id, each.reason) for each in spec.rules.override),
@@ -218,8 +221,11 @@ def _served(
         word = str(Serving.LOADING) if loads else late
         return Unserved(word, *answered(reading, plan, watching, loads=loads))
     if state == "stopped":
-        by = reading.history.intent.by
-        return Unserved("stopped", f"by {by}, as wished" if by else "as wished", AGAIN)
+        mark = reading.history.intent
+        if mark.destroys:
+            told = f"by {mark.by}, whose sparkop destroy was begun and has not ended"
+            return Unserved("stopped", told, f"sparkop destroy again ends it; {AGAIN}")
+        return Unserved("stopped", f"by {mark.by}, as wished" if mark.by else "as wished", AGAIN)
     return unserved(reading, plan, watching)
 
 

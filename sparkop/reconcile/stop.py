@@ -58,20 +58,23 @@ class Stopped:
     """Destroyed, or never applied: nothing ran, and nothing was written."""
 
 
-def plan_stop(reading: Reading, by: str, at: float, without: Container[str] = ()) -> Plan:
+def plan_stop(
+    reading: Reading, by: str, at: float, without: Container[str] = (), *, destroys: bool = False
+) -> Plan:
     """First the mark of the human's wish, then ranks (head first) and guards, then the look that all is gone.
 
     Pure. Only for nodes whose Docker engine was read and that have something of the cluster; not for those
-    of ``without``.
+    of ``without``. ``destroys``: a destroy goes on from there, which the marks tell of until it has ended.
     """
     desired, observed = reading.desired, reading.observed
     nodes = [
         name for name, found in _there(reading).items() if found.docker is not None and name not in without
     ]
+    mark = {"by": by, "at": at, **({"destroys": True} if destroys else {})}
     marks = [
-        Operation(Action.RECORD, name, "intent", CAUSE, parameters={"by": by, "at": at})
+        Operation(Action.RECORD, name, "intent", CAUSE, parameters=mark)
         for name in nodes
-        if not _marked(observed.documents[name])
+        if not _marked(observed.documents[name], destroys)
     ]
     marked = tuple(operation.key for operation in marks)
     group = Group(tuple(f for f in found_ranks(desired, observed) if f.node in nodes))
@@ -107,9 +110,9 @@ def _is_held(document: Document) -> bool:
     return not isinstance(lease, dict) or not lease.get("released")
 
 
-def _marked(document: Document) -> bool:
+def _marked(document: Document, destroys: bool) -> bool:
     mark = intent_in(document)
-    return mark.stopped and not mark.damaged
+    return mark.stopped and not mark.damaged and (mark.destroys or not destroys)
 
 
 def stop_serving(

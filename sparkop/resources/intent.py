@@ -49,13 +49,20 @@ class HumanIntent(Resource):
             return
         mark = None
         if operation.action is Action.RECORD:
-            mark = Intent(True, str(operation.parameters["by"]), float(operation.parameters["at"]))
+            asked = operation.parameters
+            destroys = bool(asked.get("destroys"))
+            mark = Intent(True, str(asked["by"]), float(asked["at"]), destroys=destroys)
         else:
             keep_in_story(context, entry_of(intent_in(context.observed.documents[operation.node])))
-        document = None if mark is None else {"stopped": mark.stopped, "by": mark.by, "at": mark.at}
+        document = None if mark is None else _document(mark)
         context.host(operation.node).act(
             "intent.write", {"document": document}, context.fence(operation.node)
         )
+
+
+def _document(mark: Intent) -> dict[str, Json]:
+    destroys: dict[str, Json] = {"destroys": True} if mark.destroys else {}
+    return {"stopped": mark.stopped, "by": mark.by, "at": mark.at, **destroys}
 
 
 def entry_of(mark: Intent) -> dict[str, Json]:
@@ -73,5 +80,6 @@ def intent_in(document: Document) -> Intent:
         return Intent(True, f"someone ({FILE} is damaged)", damaged=True)
     if not mark["stopped"]:
         return Intent()
-    at = mark.get("at")
-    return Intent(True, str(mark.get("by") or "someone"), float(at) if isinstance(at, int | float) else 0.0)
+    at, by = mark.get("at"), str(mark.get("by") or "someone")
+    told = float(at) if isinstance(at, int | float) else 0.0
+    return Intent(True, by, told, destroys=mark.get("destroys") is True)

@@ -69,6 +69,8 @@ class Intent:
     at: float = 0.0
     damaged: bool = False
     """The mark is there and can't be understood: it counts as a stop."""
+    destroys: bool = False
+    """It is the stop with which a destroy begins; the end of that takes the mark away."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from sparkop.hosts.base import Host
 from sparkop.hosts.simulated_node import Answer, Fault, SimulatedCrash, SimulatedImage, SimulatedNode
 from sparkop.reconcile.destroy import Destroyed, destroy, plan_destroy
 from sparkop.reconcile.observe import observe
+from sparkop.reconcile.status import status_of
 from sparkop.resources.base import Context
 from sparkop.resources.events import Phase
 from sparkop.resources.image import resource as image
@@ -352,6 +353,29 @@ def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault, weights: b
         destroyed(cluster, weights=weights)
         assert ours_left(cluster) == [], number
         assert any(node.checkpoint for node in cluster.world.nodes.values()) != weights, number
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_status_tells_of_a_destroy_that_was_cut_short(stopped: bool) -> None:
+    """It was told as a stop that somebody had wished: nobody went on with it. A stop leaves marks, too."""
+    words = set()
+    for number in range(4, 20, 3):
+        cluster = serving()
+        if stopped:
+            cluster.stop()
+        cluster.world.faults[cluster.world.attempts + number] = Fault.AFTER
+        with suppress(SimulatedCrash):
+            destroyed(cluster)
+        cluster.world.revive()
+        found = status_of(cluster.observe(), cluster.plan(), SIMULATED)
+        assert found.destroy_begun == found.stopped_by_human, number
+        words |= {f"{found.endpoint_detail}; {found.endpoint_remedy}"} if found.state == "stopped" else set()
+        cluster.apply()
+        assert not status_of(cluster.observe(), cluster.plan(), SIMULATED).destroy_begun
+    assert [each.partition(", ")[2] for each in words] == [
+        "whose sparkop destroy was begun and has not ended; sparkop destroy again ends it; "
+        "sparkop apply starts it again"
+    ]
 
 
 def test_another_clusters_folder_stays() -> None:
