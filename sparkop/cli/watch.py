@@ -63,6 +63,7 @@ def command(
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.restrain import Asked, By
+    from sparkop.reconcile.watch.story import accepted_edit
     from sparkop.views.watch import logged, watch_events
 
     asked = Asked(By.WATCH, _pauses(pauses))
@@ -80,7 +81,8 @@ def command(
             return again
 
         files = (choice.path, *choice.overlays)
-        _forever(loaded, say, stop, asked, period, _Source(files, _changed(files), read, []))
+        source = _Source(files, _changed(files), read, [accepted_edit(time.time())])
+        _forever(loaded, say, stop, asked, period, source)
     return ExitCode.OK
 
 
@@ -90,8 +92,8 @@ class _Source(NamedTuple):
     files: tuple[Path, ...]
     changed: Callable[[], bool]
     read: Callable[[], LoadedSpec]
-    refused: list[dict[str, Any]]
-    """Of edits that were refused, what is yet to be written down."""
+    edits: list[dict[str, Any]]
+    """That one was refused, and that one was read: what is yet to be written down."""
 
 
 class _Watched(NamedTuple):
@@ -161,7 +163,7 @@ def _run(
             asked=asked,
             rhythm=rhythm,
             instead=instead_of is not None,
-            refused=source.refused,
+            edits=source.edits,
             known=now.known,
         )
         follows: _Watched | None = None
@@ -181,6 +183,8 @@ def _next_spec(
     watch: Watch, now: _Watched, say: Say, source: _Source
 ) -> tuple[_Watched, Callable[[], bool]] | None:
     """See `_run`. An edit that changes nothing, as a comment, leaves the watch as it is."""
+    from sparkop.reconcile.watch.story import accepted_edit
+
     told: tuple[str | None, ...] = ()
     changed = source.changed
     while watch.run(changed):
@@ -192,6 +196,7 @@ def _next_spec(
             if told != before:
                 _tell_refused(say, error, source)
             continue
+        source.edits.append(accepted_edit(time.time()))
         if loaded.spec != now.loaded.spec:
             return now.edited(loaded), changed
         told = ()
@@ -201,11 +206,13 @@ def _next_spec(
 
 def _tell_refused(say: Say, error: SparkopError, source: _Source) -> None:
     """At once, and in the history as soon as it can be written: nobody may be reading what watch says."""
+    from sparkop.reconcile.history import ACCEPTED
     from sparkop.reconcile.watch.story import refused_edit
 
     remedy = "mend it; until then the spec of before is kept"
     say("spec-refused", error=error.message, cause=error.detail or error.cause, remedy=remedy)
-    source.refused.append(refused_edit(_in_short(error), time.time()))
+    source.edits[:] = [edit for edit in source.edits if edit["event"] != ACCEPTED]  # the nodes refuse it
+    source.edits.append(refused_edit(_in_short(error), time.time()))
 
 
 def _in_short(error: SparkopError) -> str:

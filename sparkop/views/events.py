@@ -20,6 +20,7 @@ _STYLE = {
     "gave-up": "bold red",
     "spec-refused": "bold red",
     "healed": "green",
+    "spec-accepted": "green",
 }
 
 

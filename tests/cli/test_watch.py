@@ -16,6 +16,7 @@ from sparkop.cli.watch import _changed, _forever, _once, _pauses, _run, _Source,
 from sparkop.errors import ExitCode, SpecError, UsageError
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.watch.known import Known
+from sparkop.reconcile.watch.story import edits_due
 from sparkop.spec.load import LoadedSpec
 
 
@@ -63,8 +64,8 @@ def test_a_spec_that_is_refused_leaves_the_watch_as_it_is(monkeypatch: pytest.Mo
     assert new[0].loaded is other
     assert said == ["watching", "spec-refused", "spec-refused", "spec-unchanged"], "it goes on: no sign back"
     assert len(watches) == 1, "a comment is no other spec"
-    told = [str(entry["text"]).partition("before: ")[2] for entry in source.refused]
-    assert told == ["no number", "gone"], "once an edit, for the history"
+    told = [str(entry["text"]).partition("before: ")[2] for entry in edits_due([], source.edits)]
+    assert told == ["no number", "gone", ""], "once an edit, for the history; and once that it is mended"
 
 
 def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +81,11 @@ def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: p
             spec: SimpleNamespace,
             *_: object,
             instead: bool,
-            refused: list[object],
+            edits: list[object],
             known: Known,
             **__: object,
         ) -> None:
-            watched.append((spec.context, instead, len(refused)))
+            watched.append((spec.context, instead, len(edits)))
             knew.append(known)
 
         def run(self, _changed: object) -> bool:
@@ -103,8 +104,9 @@ def test_a_spec_that_the_nodes_facts_refuse_leaves_the_one_before(monkeypatch: p
     monkeypatch.setattr("sparkop.reconcile.nodes.writable_nodes", lambda _: nullcontext({}))
     source = _Source((Path("spec.yaml"),), lambda: False, lambda: big, [])
     _forever(good, lambda event, **_: said.append(event), stop, Asked(By.WATCH), 10.0, source)
-    assert watched == [("good", False, 0), ("big", True, 0), ("good", False, 1)]
-    assert "does not fit: 64 GiB" in source.refused[0]["text"], "the one before writes it down"
+    assert watched == [("good", False, 0), ("big", True, 1), ("good", False, 1)]
+    [edit] = source.edits
+    assert "does not fit: 64 GiB" in edit["text"], "the one before writes it down, and that none was accepted"
     assert said == ["watching", "spec-changed", "watching", "spec-refused", "watching"]
     assert knew[0] is knew[1] is knew[2], "what is known of the nodes outlives both"
     assert left == [3], "status said for a while that none runs"

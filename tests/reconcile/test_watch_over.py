@@ -85,6 +85,22 @@ def test_what_is_seen_first_beside_another_command_is_not_over_when_its_node_fal
     assert "mended" not in watching.names()
 
 
+def test_a_docker_that_does_not_answer_is_one_fault_of_its_node() -> None:
+    """Four were told: the prerequisites, the image, the guard and the rank, each with the same words, and
+    none of them called Docker (issue 5)."""
+    cluster, watching = watched()
+    node = cluster.node("spark-2")
+    node.docker_up = False
+    watching.ticks(3)
+    node.docker_up = True
+    watching.ticks(3)
+    told = [fields for event, fields in watching.said if event == "fault"]
+    assert [fields["what"] for fields in told] == ["docker@spark-2"]
+    assert "Docker does not answer: Connection refused; sudo systemctl start docker" in told[0]["text"]
+    assert remembered(cluster) == [("fault", "spark-2, docker"), ("mended", "spark-2, docker")]
+    assert cluster.plan().converged
+
+
 def test_a_speed_that_was_too_low_is_not_well_again_because_a_node_is_silent() -> None:
     """The group can't be asked then, and nobody measures."""
     cluster = serving()

@@ -8,7 +8,7 @@ from sparkop.errors import SpecError
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.events import happened
 from sparkop.reconcile.watch.loop import once
-from sparkop.reconcile.watch.story import refused_edit
+from sparkop.reconcile.watch.story import accepted_edit, refused_edit
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.watching import Watching, answers, entries, serving, silent, watched
 
@@ -82,7 +82,7 @@ def test_an_edit_that_was_refused_is_in_the_story_once() -> None:
     """Only watch's own output told it, which nobody reads while a service writes it."""
     cluster, watching = watched()
     refused = [refused_edit("spec.yaml:4:3: memory.kvCache: 5 has no unit", cluster.clock.time())]
-    watching = Watching(cluster, refused=refused)
+    watching = Watching(cluster, edits=refused)
     watching.minutes(5)
     assert refused == []
     assert len(entries(cluster, "spec-refused")) == 1
@@ -93,10 +93,32 @@ def test_an_edit_that_was_refused_is_in_the_story_once() -> None:
     )
 
 
+def test_that_a_refused_edit_is_mended_is_in_the_story_once() -> None:
+    """Events told that an edit was refused, and never that the spec is right again (issue 5). A watch that
+    starts tells it of an edit that another one refused; one that was never refused is no news."""
+    cluster, _ = watched()
+    edits = [accepted_edit(cluster.clock.time())]
+    watching = Watching(cluster, edits=edits)
+    before = len(cluster.world.writes)
+    watching.ticks(3)
+    assert edits == []
+    assert len(cluster.world.writes) == before
+    edits.append(refused_edit("no unit", cluster.clock.time()))
+    watching.ticks(3)
+    edits += [accepted_edit(cluster.clock.time() + more) for more in (0, 1)]
+    Watching(cluster, edits=edits).ticks(3)
+    assert edits == []
+    told = [each.text for each in happened(cluster.observe(canary=False)) if each.event.startswith("spec")]
+    assert told == [
+        "an edit of the spec was refused, and watch keeps the one before: no unit",
+        "the spec is accepted again",
+    ]
+
+
 def test_an_edit_is_remembered_after_a_head_that_was_away() -> None:
     cluster, _ = watched()
     refused = [refused_edit("no number", cluster.clock.time())]
-    watching = Watching(cluster, refused=refused)
+    watching = Watching(cluster, edits=refused)
     cluster.node("spark-1").answer = Answer.SILENT
     watching.minutes(1)
     assert len(refused) == 1

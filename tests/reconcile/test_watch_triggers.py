@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any
 
 import pytest
 
 from sparkop.errors import UnreachableError
-from sparkop.hosts.streams import Stream
+from sparkop.hosts.streams import Closable, Stream
 from sparkop.reconcile.watch.triggers import Triggers
 from tests.reconcile.simulation import spec_of
 
@@ -63,6 +64,26 @@ def test_a_record_of_the_guard_wakes_and_an_old_one_does_not() -> None:
         assert not wake.is_set()
         node.answer([8, 2, 200])
         assert wake.wait(10)
+
+
+@pytest.mark.parametrize("had_opened", [True, False])
+def test_an_engine_that_ends_wakes_and_one_that_is_away_does_not(had_opened: bool) -> None:
+    """Docker was killed and was back before the next look: events told of dead ranks, and not of Docker."""
+    node, wake = Node(), threading.Event()
+    ended = threading.Event()
+
+    def ends(opened: Callable[[Closable], None]) -> Iterator[Any]:
+        if had_opened:
+            opened(BytesIO())
+        ended.set()
+        raise UnreachableError("Docker does not answer")
+        yield
+
+    spec = spec_of(1, memory={"guard": {"enabled": False}})
+    node.events = lambda _filters: Stream(ends)  # type: ignore[method-assign]
+    with Triggers(spec, {"spark-1": node}, wake):  # type: ignore[dict-item]
+        assert ended.wait(10)
+        assert wake.wait(10 if had_opened else 0.2) is had_opened
 
 
 def test_a_cluster_without_guard_is_not_followed() -> None:

@@ -45,6 +45,7 @@ from sparkop.reconcile.watch.story import (
     Fault,
     boots_due,
     boots_in,
+    edits_due,
     entries_due,
     faults_of,
     given_up,
@@ -111,16 +112,16 @@ class Watch:
         resources: Sequence[Resource] = RESOURCES,
         begin: Begin = Later,
         instead: bool = False,
-        refused: list[dict[str, Any]] | None = None,
+        edits: list[dict[str, Any]] | None = None,
         known: Known | None = None,
     ) -> None:
-        """``instead``: of a spec before, which is still there when this one is refused. ``refused``: entries
-        of edits of the spec that were; what is written down is taken out. ``known``: by the watch before."""
+        """``instead``: of a spec before, which is still there when this one is refused. ``edits``: entries of
+        edits of the spec; what is written down is taken out. ``known``: by the watch before."""
         self.spec = spec
         self._instead = instead
         self._fits = False
         """The facts of all nodes have allowed the spec once."""
-        self._refused = refused if refused is not None else []
+        self._edits = edits if edits is not None else []
         self.hosts = hosts
         self.say = say
         self.stop = stop or threading.Event()
@@ -310,7 +311,7 @@ class Watch:
 
     def faults_of(self, reading: Reading, plan: Plan, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """What is wrong. ``then``: at the look before."""
-        now = faults_of(plan) | self.eye.findings
+        now = faults_of(plan, reading.observed) | self.eye.findings
         if not (reading.history.intent.stopped or reading.history.unapplied):
             known = open_faults(self._entries(reading))
             now |= ranks_down(plan, reading.desired, reading.observed, {*then, *known})
@@ -402,9 +403,8 @@ class Watch:
         self.known.gone = gone_since(known, faults, self.known.gone, at)
         due = entries_due(known, self.known.before, faults, at, unread_of(reading.observed), self.known.gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
-        written = {entry.get("id") for entry in known}
-        self._refused[:] = [entry for entry in self._refused if entry["id"] not in written]
-        due += self._refused
+        self._edits[:] = edits_due(known, self._edits)
+        due += self._edits
         return [] if self.backoff.waits(entries_wanted(due), now) else due
 
     def unwritten(self, reading: Reading) -> bool:

@@ -9,9 +9,11 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Document
 from sparkop.plain import one_line
 from sparkop.reconcile.history import (
+    ACCEPTED,
     BOOTED,
     FAULT,
     GAVE_UP,
@@ -64,6 +66,8 @@ _DID = {
 }
 _TOLD_OTHERWISE = (*GROUP, TRIP, LOGS)
 """Kinds that come and go with the group."""
+DOCKER = "docker"
+"""What a silent engine's fault is called."""
 OF_WATCH = ("speed", "gpu", "clocks", "memory")
 """Faults that one look can't see: kinds of what only a watch finds."""
 
@@ -97,9 +101,13 @@ class Fault:
         return replace(self, what=what, remedy=remedy, fields=(*self.fields, *other.fields))
 
 
-def faults_of(plan: Plan) -> dict[str, Fault]:
-    """By a name that stays the same while it lasts."""
-    found: dict[str, Fault] = {}
+def faults_of(plan: Plan, observed: Observed) -> dict[str, Fault]:
+    """By a name that stays the same while it lasts. What a silent Docker hides is one fault of its node."""
+    found = {
+        f"{DOCKER}@{node}": Fault(node, silent_docker.why(document), silent_docker.remedy(document))
+        for node, document in observed.documents.items()
+        if document.docker is None
+    }
     for blocker in plan.blockers:
         cause, what = blocker.cause, f"{blocker.resource}@{blocker.node}"
         ended = f"{GAVE_UP}: {cause.observed}" if cause.field == GAVE_UP else ""
@@ -107,6 +115,9 @@ def faults_of(plan: Plan) -> dict[str, Fault]:
         fault = Fault(blocker.node, told, blocker.remedy, fields=(cause.field,))
         found[what] = found[what].beside(fault) if what in found else fault
     for unknown in plan.unknown:
+        docker = found.get(f"{DOCKER}@{unknown.node}")
+        if docker is not None and unknown.reason == docker.what:
+            continue
         what = f"{unknown.resource or 'node'}@{unknown.node}"
         found.setdefault(what, Fault(unknown.node, unknown.reason, unknown.remedy or ""))
     return found
@@ -286,6 +297,23 @@ def refused_edit(why: str, at: float) -> dict[str, Any]:
     """An edit of the spec that is not followed. ``why``: the refusal in one line."""
     text = f"an edit of the spec was refused, and watch keeps the one before: {mask(one_line(why))[:TEXT]}"
     return {"id": f"{REFUSED}-{at:.1f}", "event": REFUSED, "text": text, "at": at}
+
+
+def accepted_edit(at: float) -> dict[str, Any]:
+    """The spec can be read: what was refused is mended, if anything was."""
+    return {"id": f"{ACCEPTED}-{at:.1f}", "event": ACCEPTED, "text": "the spec is accepted again", "at": at}
+
+
+def edits_due(entries: Sequence[Mapping[str, Any]], edits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of entries of edits those that are not written down; that one is accepted is told after a refusal."""
+    written = {entry.get("id") for entry in entries}
+    before = [entry["event"] for entry in entries if entry.get("event") in (REFUSED, ACCEPTED)]
+    refused, due = before[-1:] == [REFUSED], []
+    for edit in edits:
+        if edit["id"] not in written and (refused or edit["event"] == REFUSED):
+            refused = edit["event"] == REFUSED
+            due.append(edit)
+    return due
 
 
 def healed(

@@ -1,6 +1,6 @@
-"""What makes ``watch`` look before its next tick: an event of a node's Docker engine, and the record
-that a memory guard leaves when it kills (also while Docker hangs). Nothing is decided by an event: it only
-wakes. A stream ends silently when its engine or its node goes away; it is opened again."""
+"""What makes ``watch`` look before its next tick: an event of a node's Docker engine, the end of that
+engine, and the record that a memory guard leaves when it kills (also while Docker hangs). Nothing is decided
+by an event: it only wakes. A stream that has ended is opened again."""
 
 from __future__ import annotations
 
@@ -75,8 +75,12 @@ class Triggers:
         with stream:
             if self._over.is_set():
                 return
-            for _ in stream:
-                self._wake.set()
+            try:
+                for _ in stream:
+                    self._wake.set()
+            finally:
+                if stream.opened and not self._over.is_set():
+                    self._wake.set()  # an engine that ends and comes back is told as the cause of dead ranks
 
     def _await_record(self, name: str) -> None:
         seen, seconds = None, 0.0
