@@ -16,6 +16,7 @@ from sparkop.reconcile.lease_seen import LOST
 from sparkop.reconcile.plan import Plan
 from sparkop.records import dataclass
 from sparkop.resources.base import Context, Resource
+from sparkop.resources.compare import human_seconds
 from sparkop.resources.events import Event, Listener, Phase
 from sparkop.resources.operations import Operation, kind_of
 from sparkop.resources.registry import RESOURCES
@@ -27,6 +28,8 @@ ANSWERS_WITHIN = 5.0
 """Seconds that a node gets to show that it answers, once it was asked to stop."""
 ANSWERS_AGAIN = 1.0
 """Seconds between an answer and the next question."""
+SILENT_AFTER = 20.0
+"""Seconds without a word of an operation before that is told, and between two tellings."""
 LEFT = "left; what it has begun on the node goes on there"
 
 
@@ -78,6 +81,9 @@ class _Run:
         self.done: list[str] = []
         self.failed: dict[str, BaseException] = {}
         self.running: dict[str, Operation] = {}
+        self.begun: dict[str, float] = {}
+        self.silent: dict[str, float] = {}
+        """When it is told next of each operation that it has said nothing yet."""
         self.answers: dict[str, Later[bool]] = {}
         self.ended: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
@@ -87,6 +93,8 @@ class _Run:
                 for operation in self.startable()[: MOST - len(self.running)]:
                     del self.left[operation.key]
                     self.running[operation.key] = operation
+                    self.begun[operation.key] = began = time.monotonic()
+                    self.silent[operation.key] = began + SILENT_AFTER
                     Later(partial(self.perform_one, operation), operation.key)
             if not self.running:
                 return
@@ -98,10 +106,20 @@ class _Run:
                     self.done.append(key)
                 else:
                     self.failed[key] = error
+            self.tell_silent()
             if self.lost():
                 self.leave_all(LeaseHeldError(LOST))
             elif self.context.stop.is_set():
                 self.leave_silent()
+
+    def tell_silent(self) -> None:
+        """A node's Docker that is frozen holds a step up for two minutes, and says nothing."""
+        now = time.monotonic()
+        for key, operation in self.running.items():
+            if now >= self.silent.get(key, now + 1):
+                self.silent[key] = now + SILENT_AFTER
+                text = f"nothing heard for {human_seconds(now - self.begun[key])}; still waiting"
+                self.context.emit(Event(Phase.PROGRESS, operation, operation.node, text))
 
     def lost(self) -> bool:
         """The heartbeat has told it, or a node that refused a step."""
@@ -184,6 +202,8 @@ class _Run:
 
     def tell(self, key: str, event: Event) -> None:
         """What was left behind says nothing more."""
+        if event.phase is not Phase.STARTED:
+            self.silent.pop(key, None)
         if key in self.running:
             self.context.emit(event)
 

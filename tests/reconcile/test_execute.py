@@ -258,6 +258,26 @@ def test_a_second_interrupt_leaves_at_once() -> None:
         run([operation("a")], hang)
 
 
+@pytest.mark.parametrize("speaks", [False, True])
+def test_a_step_of_which_nothing_is_heard_is_told(monkeypatch: pytest.MonkeyPatch, speaks: bool) -> None:
+    """A frozen Docker held a step up for two minutes, and nothing was said."""
+    monkeypatch.setattr(executor, "SILENT_AFTER", 0.3)
+    events: list[Event] = []
+
+    def waits(_: Operation, context: Context) -> None:
+        if speaks:
+            context.progress("1 of 2")
+        threading.Event().wait(1.2)
+
+    run([operation("a")], waits, events=events)
+    told = [event.text for event in events if event.phase is Phase.PROGRESS]
+    if speaks:
+        assert told == ["1 of 2"]
+    else:
+        assert len(told) >= 2
+        assert all(text.startswith("nothing heard for ") for text in told)
+
+
 def test_who_leaves_is_told_what_is_left_and_of_no_broken_connection() -> None:
     """A second Ctrl-C closes the connections under what runs: that "the connection to the node broke" was the
     last word, as if the node were at fault (issue 4)."""
