@@ -103,7 +103,7 @@ def _machine(node: SimulatedNode) -> dict[str, Any]:
         "kernel": "6.17.0-1014-nvidia",
         "os": "Ubuntu 24.04.4 LTS",
         "cmdline": "",
-        "uptime_s": 1000.0,
+        "uptime_s": 1e6 if node.booted_at is None else node.world.clock() - node.booted_at,
         "time_s": float(node.world.clock()),
         "home": node.home,
         "user": posixpath.basename(node.home),

@@ -116,6 +116,8 @@ class SimulatedNode:
     home: str = "/home/spark"
     answer: Answer = Answer.WHOLE
     boot: int = 1
+    booted_at: float | None = None
+    """By the world's clock; None: long before."""
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Absolute path to content and permission bits."""
     folders: dict[str, int] = field(default_factory=dict)
@@ -216,6 +218,7 @@ class SimulatedNode:
     def reboot(self) -> None:
         """Power cut and boot. Only containers with a restart policy run again, with the exit code of old."""
         self.boot += 1
+        self.booted_at = self.world.clock()
         for container in self.containers.values():
             if container.running:
                 container.state, container.exit_code = "exited", 255

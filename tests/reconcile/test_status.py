@@ -98,7 +98,7 @@ def test_the_floors_are_those_of_the_guard_that_runs() -> None:
     cluster = serving()
     node = cluster.node("spark-2")
     floors = {"action": 3 * GIB, "hard": 2 * GIB, "soft": 120 * GIB}
-    beat = {"at": cluster.clock.now, "up": 1000.0, "floors": floors}
+    beat = {"at": cluster.clock.now, "up": 1e6, "floors": floors}
     node.files[node.path("memguard.json", "~/.sparkop/test")] = (json.dumps(beat).encode(), 0o644)
 
     def told() -> tuple[int | None, str, int]:

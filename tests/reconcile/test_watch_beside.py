@@ -237,6 +237,25 @@ def test_a_rank_that_ends_in_a_pause_between_restarts_is_told_at_once() -> None:
     assert cluster.clock.now - told["at"] < 30
 
 
+def test_a_boot_that_no_watch_saw_is_told_and_costs_no_restart() -> None:
+    """Watch was started after it, and waited for the pause of the restart before. A rank that dies while its
+    node stays up is charged as ever."""
+    cluster = in_a_pause()
+    assert not entries(cluster, "booted"), "a dead rank alone is no boot"
+    assert Watching(cluster).ticks(1)[0].plan.held
+    cluster.node("spark-2").reboot()
+    cluster.node("spark-1").reboot()
+    watching = Watching(cluster)
+    assert not any(tick.plan.held for tick in watching.ticks(2))
+    assert cluster.plan().converged
+    assert {each["node"] for each in entries(cluster, "booted")} == {"spark-1", "spark-2"}
+    restarts = cluster.observe(canary=False).history.restarts
+    assert [set(each.booted) for each in restarts] == [set(), {"spark-1", "spark-2"}]
+    killed(cluster)
+    assert Watching(cluster).ticks(1)[0].plan.held
+    assert len(entries(cluster, "booted")) == 2
+
+
 def test_a_node_that_boots_soon_after_a_restart_is_told_and_its_group_started() -> None:
     """Its new boot id was taken for known before anything was written down. A boot has no pause."""
     cluster, watching = watched(ticks=2)

@@ -258,11 +258,11 @@ def test_a_clock_that_is_set_makes_no_guard_silent() -> None:
     """The heartbeat has the time since the boot as well, and that never jumps."""
     cluster = serving()
     cluster.clock.now += 300
-    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now - 86400, "up": 995.0})
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now - 86400, "up": 1e6 - 5})
     assert operations(cluster) == []
-    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now + 86400, "up": 900.0})
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now + 86400, "up": 1e6 - 100})
     assert operations(cluster) == ["remove memguard@spark-2", "start memguard@spark-2"]
-    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now, "up": 1e6})
+    put(cluster.node("spark-2"), "memguard.json", {"at": cluster.clock.now, "up": 1e7})
     assert cluster.plan().operations[0].cause.observed == "silent for 5 min", "of an earlier boot"
 
 

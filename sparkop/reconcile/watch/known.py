@@ -19,6 +19,7 @@ class Known:
     gone: dict[str, float] = field(default_factory=dict)
     """Faults that were told and are not found any more -> when the first look in a row missed them."""
     boots: dict[str, str] = field(default_factory=dict)
-    """Boot ids as they were when all was well last, and those of nodes seen since for the first time."""
+    """Boot ids as they were when all was well last, and those of nodes seen since for the first time; empty
+    where a boot that nobody saw has ended a rank."""
     signed_at: float | None = None
     """When the last sign of life was left that has not been taken back."""

@@ -46,6 +46,7 @@ from sparkop.reconcile.watch.story import (
     boots_due,
     boots_in,
     edits_due,
+    ended_by_boot,
     entries_due,
     faults_of,
     given_up,
@@ -205,6 +206,8 @@ class Watch:
         is set while it looks; nothing else that a cluster can cause."""
         reading = self.look()
         self.judge(reading)
+        unseen = ended_by_boot(reading.desired, reading.observed)
+        self.known.boots = {**dict.fromkeys(unseen, ""), **self.known.boots}
         plan = self.plan_of(reading)
         faults = self.faults_of(reading, plan, self.known.before or {})
         due = self.entries(reading, faults)

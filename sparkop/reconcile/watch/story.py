@@ -30,7 +30,8 @@ from sparkop.records import dataclass
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.failure import REBOOTED
-from sparkop.resources.group import down, missing
+from sparkop.resources.group import age, down, missing
+from sparkop.resources.labels import ROLE_RANK, ours
 from sparkop.resources.liveness import Life, Verdict
 from sparkop.resources.masking import mask
 from sparkop.resources.memguard import heartbeat
@@ -343,6 +344,17 @@ def healed(
 def boots_in(observed: Observed) -> dict[str, str]:
     """Node -> boot id, of the nodes that were read."""
     return {name: doc.machine.boot_id for name, doc in observed.documents.items() if doc.machine}
+
+
+def ended_by_boot(desired: Desired, observed: Observed) -> tuple[str, ...]:
+    """Nodes that have booted since a rank that is down there was started: also when no watch saw the boot."""
+    return tuple(
+        name
+        for name, document in observed.documents.items()
+        for container, _ in ours(document, desired.spec.name, ROLE_RANK)
+        if document.machine and not container.running
+        if (age(container, document) or 0.0) > document.machine.uptime_s
+    )
 
 
 def boots_due(then: Mapping[str, str], now: Mapping[str, str], at: float) -> list[dict[str, Any]]:
