@@ -14,6 +14,7 @@ from sparkop.engines.budget.lines import Budget, Part
 from sparkop.engines.budget.machine import GIB, NodeMemory
 from sparkop.engines.rules import Breach, Facts, Rule
 from sparkop.spec.engines import SglangEngine
+from sparkop.spec.memory import MemoryGuardSpec
 from sparkop.spec.models import ClusterSpec
 
 CHUNK = 1024
@@ -77,13 +78,28 @@ def _memory(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:
     if rank.left + spared < rank.floor:
         left = f"{_gib(-rank.left)} too much" if rank.left < 0 else f"{_gib(rank.left)} left"
         cache = sum(line.size for line in rank.lines if line.part in (Part.CACHE, Part.STATE))
-        if rank.left + spared + cache < rank.floor:
+        if rank.left + spared + cache < min(rank.floor, _usual_floor(spec)):
             left += " (without a KV cache too: take more nodes, or a smaller checkpoint)"
         yield Breach(
             wanted.paths["kv" if wanted.kv_bytes is not None else "fraction"],
             f"{rank.node} would use {_gib(rank.used)} of {_gib(rank.total.size)}: {left}, "
-            f"and {_gib(rank.floor)} must stay",
+            f"and {_gib(rank.floor)} must stay{_floor_that_fits(spec, rank.floor, rank.left + spared)}",
         )
+
+
+def _usual_floor(spec: ClusterSpec) -> int:
+    """What must stay where the spec names no floor."""
+    usual = MemoryGuardSpec()
+    return int(usual.action_floor if spec.memory.guard.enabled else usual.hard_floor)
+
+
+def _floor_that_fits(spec: ClusterSpec, floor: int, left: int) -> str:
+    """A floor that was raised may be all that is wrong: a smaller cache is not the only way out."""
+    usual = _usual_floor(spec)
+    if not usual <= left < floor:
+        return ""
+    name = "actionFloor" if spec.memory.guard.enabled else "hardFloor"
+    return f" by memory.guard.{name} (with its default of {_gib(usual)} this fits)"
 
 
 def _pool(spec: ClusterSpec, found: Budget | None) -> Iterator[Breach]:

@@ -32,7 +32,7 @@ def refuse(spec: ClusterSpec, desired: Desired, head: ReadableHost) -> None:
     first = refused[0]
     raise SpecError(
         _text(first),
-        remedy=f"or set it aside knowingly: rules.override: [{{id: {first.rule.id}, reason: ...}}]"
+        remedy=f"to set it aside knowingly: rules.override: [{{id: {first.rule.id}, reason: ...}}]"
         if first.rule.overridable
         else None,
         detail="\n".join(_text(finding) for finding in refused[1:]) or None,

@@ -168,9 +168,15 @@ def advice_of(spec: ClusterSpec, document: Document) -> str:
     """Against what took the memory: lower numbers are no help against a process that is no rank's."""
     story = story_in(document)
     if story is None or story.outside is None:
-        return advice_for(spec)
+        unsettled = story is not None and story.available_after is None and story.missing >= WORTH
+        return advice_on_either(spec) if unsettled else advice_for(spec)
     taker = f"{story.taker} if it still runs" if story.taker else "what took it"
     return f"end {taker}, or let it take less: the group did not take this memory"
+
+
+def advice_on_either(spec: ClusterSpec) -> str:
+    """Where it is not known what took the memory, as until the guard has looked again after the kill."""
+    return f"end what else runs there (sparkop memory), or {advice_for(spec)}"
 
 
 def advice_for(spec: ClusterSpec) -> str:

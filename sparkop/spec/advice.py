@@ -64,6 +64,8 @@ def elsewhere(key: str, path: Path) -> str | None:
     section = tuple(step for step in path[:-1] if isinstance(step, str))
     for field in _known():
         if field.key == key and field.path[:-1] != section:
+            if len(field.path) == 1:  # its path alone would repeat the word
+                return f"{key} stands at the top of a spec"
             return f"did you mean {show_path(field.path)}?"
     flag = "--" + re.sub(r"[_-]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key.lstrip("-"))).lower()
     for field in _known():

@@ -36,6 +36,7 @@ def test_a_start_with_a_spec_that_the_nodes_refuse_ends_the_watch(options: dict[
     with pytest.raises(SpecError, match="spark-2") as refused:
         Watching(cluster, **options).run(minutes=5)
     assert refused.value.exit_code == 65
+    assert str(refused.value.remedy).startswith("to set it aside knowingly: "), "the only way out is no 'or'"
     assert cluster.shape() == before, "not even a sign of life was left"
 
 

@@ -409,6 +409,19 @@ def test_memory_that_was_taken_outside_of_the_group_is_no_reason_to_lower_its_nu
     assert "to launch the same numbers again: sparkop apply --after-trip" in blocked.remedy
 
 
+@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after the second look"])
+def test_until_the_guard_has_looked_again_the_group_is_not_the_only_suspect(looked: bool) -> None:
+    """In the first seconds kvCache was to be lowered, also where a minute later it was another program."""
+    cluster = serving()
+    after = {"available_after": 20 * GIB} if looked else {}
+    trip(cluster, available=GIB // 2, samples=[30 * 1024, 512], outside={"grew": 0, "most": None}, **after)
+    (blocked,) = [b for b in cluster.plan().blockers if b.resource == "trip"]
+    assert blocked.remedy is not None
+    assert blocked.remedy.startswith(
+        "lower memory." if looked else "end what else runs there (sparkop memory), or"
+    )
+
+
 def test_too_little_memory_is_refused_before_a_launch_with_figures() -> None:
     """vLLM wants its share of all memory; nothing is started, and it says what there is and what it takes."""
     cluster = Cluster.make(spec_of(2, memory={"gpuFraction": 0.85}))

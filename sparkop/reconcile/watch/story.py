@@ -39,7 +39,7 @@ from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Operation, kind_of
 from sparkop.resources.rank_logs import KIND as LOGS
 from sparkop.resources.trip import KIND as TRIP
-from sparkop.resources.trip import advice_for
+from sparkop.resources.trip import advice_on_either
 from sparkop.serving.canary import Serving
 
 RESET_AFTER = 600.0
@@ -174,7 +174,7 @@ def low_memory(desired: Desired, observed: Observed, before: Container[str] = ()
         if guard.enabled and serving and memory and memory.available < least:
             told = f"{human_bytes(memory.available)} available while serving; the guard stops the ranks at "
             told += human_bytes(int(guard.action_floor))
-            remedy = f"end what else runs there (sparkop memory), or {advice_for(desired.spec)}"
+            remedy = advice_on_either(desired.spec)
             found[f"memory@{node}"] = Fault(node, told, remedy)
     return found
 

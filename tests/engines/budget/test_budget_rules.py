@@ -33,7 +33,12 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         "900000 (whole prompts) takes 6035.0 GiB",
     ),
     (RECIPE_A, "budget.memory", {"engine.extraArgs": ["--kv-cache-memory-bytes", "25G"]}, "too much"),
-    (RECIPE_B, "budget.memory", {"memory.guard.actionFloor": "8GiB"}, "8.0 GiB must stay"),
+    (
+        RECIPE_B,
+        "budget.memory",
+        {"memory.guard.actionFloor": "8GiB"},
+        "8.0 GiB must stay by memory.guard.actionFloor",
+    ),
     (RECIPE_B, "budget.pool", {"memory.gpuFraction": 0.8}, "of the 900,000 tokens of one context"),
     (RECIPE_B, "budget.pool", {"engine.context": 1048576}, "956,800 of the 1,048,576"),
     (RECIPE_A, "budget.memory", {"memory.kvCache": "6GB"}, "too much"),
