@@ -101,6 +101,26 @@ def test_a_docker_that_does_not_answer_is_one_fault_of_its_node() -> None:
     assert cluster.plan().converged
 
 
+def test_a_rail_that_the_group_goes_without_is_in_the_story() -> None:
+    """The group was started anew: events told of another --master-addr, and of no rail (issue 5)."""
+    cluster, watching = watched()
+    fabric = cluster.node("spark-2").fabric
+    device, interface = fabric["devices"][0], fabric["interfaces"][0]
+    device["state"] = "DOWN"
+    interface.update(carrier=False, operstate="down")
+    watching.ticks(3)
+    [told] = entries(cluster, "fault")
+    assert told["what"] == "fabric@spark-2"
+    assert [name for name, _ in watching.said].count("note") == 0, "once"
+    assert f"{device['name']}: DOWN, with 10.78.0.12/24 on {interface['name']}" in told["text"]
+    assert "--master-addr" in entries(cluster, "start")[-1]["why"]
+    assert cluster.plan().converged, "it serves"
+    device["state"] = "ACTIVE"
+    interface.update(carrier=True, operstate="up")
+    watching.ticks(4)
+    assert [entry["what"] for entry in entries(cluster, "mended")] == ["fabric@spark-2"]
+
+
 def test_a_speed_that_was_too_low_is_not_well_again_because_a_node_is_silent() -> None:
     """The group can't be asked then, and nobody measures."""
     cluster = serving()

@@ -54,6 +54,7 @@ from sparkop.reconcile.watch.story import (
     healed,
     life_due,
     open_faults,
+    rails_lost,
     ranks_down,
     since,
     unread_of,
@@ -314,7 +315,8 @@ class Watch:
 
     def faults_of(self, reading: Reading, plan: Plan, then: Mapping[str, Fault]) -> dict[str, Fault]:
         """What is wrong. ``then``: at the look before."""
-        now = faults_of(plan, reading.observed) | self.eye.findings
+        lost = rails_lost(reading.desired, reading.observed)
+        now = lost | faults_of(plan, reading.observed) | self.eye.findings
         if not (reading.history.intent.stopped or reading.history.unapplied):
             known = open_faults(self._entries(reading))
             now |= ranks_down(plan, reading.desired, reading.observed, {*then, *known})

@@ -13,6 +13,7 @@ from sparkop.reconcile.watch.story import Fault
 from sparkop.resources.endpoint import NO_GOOD_TOKENS
 from sparkop.resources.events import Event, Phase
 from sparkop.resources.liveness import Life
+from sparkop.resources.operations import with_remedy
 
 
 class Say(Protocol):
@@ -43,7 +44,9 @@ class Teller:
         writer is at work: what is planned is left to it, and that nothing is says nothing yet."""
         self.state("life", str(life.verdict), event="group", verdict=str(life.verdict), detail=life.detail)
         self.faults(faults, over=[what for what in self._faults() if what not in faults])
-        warnings = {f"warning {text.partition(':')[0]}": text for text in plan.warnings}
+        known = [f"{fault.node}: {with_remedy(fault.what, fault.remedy)}" for fault in faults.values()]
+        notes = (text for text in plan.warnings if text not in known)
+        warnings = {f"warning {text.partition(':')[0]}": text for text in notes}
         for name, text in warnings.items():
             self.state(name, text, event="note", text=text)
         held = {f"held {_steady(text)}": text for text in plan.held}

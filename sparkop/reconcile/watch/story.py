@@ -27,6 +27,8 @@ from sparkop.reconcile.history import (
 from sparkop.reconcile.history import GROUP as ALL_RANKS
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.records import dataclass
+from sparkop.resources.checks import links
+from sparkop.resources.checks.model import Look, Nodes, findings
 from sparkop.resources.compare import human_bytes
 from sparkop.resources.desired import Desired
 from sparkop.resources.failure import REBOOTED
@@ -67,6 +69,7 @@ _DID = {
 }
 _TOLD_OTHERWISE = (*GROUP, TRIP, LOGS)
 """Kinds that come and go with the group."""
+RAILS = next(check for check in links.CHECKS if check.id == "rdma.active")
 DOCKER = "docker"
 """What a silent engine's fault is called."""
 OF_WATCH = ("speed", "gpu", "clocks", "memory")
@@ -121,6 +124,19 @@ def faults_of(plan: Plan, observed: Observed) -> dict[str, Fault]:
             continue
         what = f"{unknown.resource or 'node'}@{unknown.node}"
         found.setdefault(what, Fault(unknown.node, unknown.reason, unknown.remedy or ""))
+    return found
+
+
+def rails_lost(desired: Desired, observed: Observed) -> dict[str, Fault]:
+    """Rails that the ranks go without: a group that is started anew has other addresses for that."""
+    found: dict[str, Fault] = {}
+    nodes = Nodes(observed.documents)
+    for node in (each for each in desired.spec.nodes if each.name in observed.documents):
+        for each in findings(RAILS, Look(desired, node, nodes)):
+            if each.lessens:
+                fault = Fault(node.name, each.text, each.remedy, fields=(each.field,))
+                what = f"{RAILS.kind}@{node.name}"
+                found[what] = found[what].beside(fault) if what in found else fault
     return found
 
 
