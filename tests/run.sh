@@ -8,7 +8,7 @@ sh sparkop/lab/install.sh dev
 bin=${SPARKOP_VENV:-$root/.venv}/bin
 PATH="$bin:$PATH"
 export PATH
-# Each of pytest's processes would compile all tests again: half of its start.
+# Where it is set, each of pytest's processes compiles all tests again: half of its start.
 unset PYTHONDONTWRITEBYTECODE
 
 step() {
@@ -20,10 +20,14 @@ if [ $# -gt 0 ]; then
     step python -m pytest "$@"
     exit
 fi
-# The lab's vLLM (2.4 GB) comes beside lint and unit tests. Lab tests try again, and tell, what fails here.
-setsid python -c 'from sparkop.lab.engine_venv import ensure_venv; ensure_venv()' >/dev/null 2>&1 &
-engine=$!
-trap 'kill -- -"$engine" 2>/dev/null || :' EXIT
+# Beside lint, which keeps one core busy: tests are compiled once for all of pytest's processes, and the lab's
+# vLLM (2.4 GB) comes, also beside unit tests. What fails here is tried again, and told, by the tests.
+setsid sh -c '
+    python -m pytest -q --collect-only &
+    exec python -c "from sparkop.lab.engine_venv import ensure_venv; ensure_venv()"
+' >/dev/null 2>&1 &
+beside=$!
+trap 'kill -- -"$beside" 2>/dev/null || :' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 step ruff check .
