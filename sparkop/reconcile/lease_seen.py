@@ -42,6 +42,13 @@ class LeaseState:
     heartbeat: int
     released: bool
     info: Mapping[str, Json]
+    unrenewed: float | None = None
+    """Seconds since the last heartbeat, by the node's clock; None where that is not known."""
+
+    @property
+    def gone(self) -> bool:
+        """The holder ran on this machine, and its process is there no more."""
+        return _gone(self.info)
 
     @property
     def expected(self) -> dict[str, Json]:
@@ -74,7 +81,20 @@ def lease_in(node: str, document: Document) -> LeaseState | None:
         heartbeat=int(lease.get("heartbeat") or 0),
         released=bool(lease.get("released")),
         info=info if isinstance(info, dict) else {},
+        unrenewed=_unrenewed(document),
     )
+
+
+def life_of(lease: LeaseState) -> str:
+    """What one look tells of who holds a lease: whether it lives, and if not, what follows."""
+    taken = "the next command that writes takes the lease over"
+    if lease.gone:
+        return f"its process is gone: {taken}"
+    if lease.unrenewed is None:
+        return "when it was renewed last is not known"
+    if lease.unrenewed <= SILENT:
+        return f"renewed {human_seconds(lease.unrenewed)} ago"
+    return f"it has not renewed it for {human_seconds(lease.unrenewed)}, so that it may be gone: then {taken}"
 
 
 def beside_a_writer(plan: Plan, documents: Mapping[str, Document]) -> Plan:
@@ -83,18 +103,18 @@ def beside_a_writer(plan: Plan, documents: Mapping[str, Document]) -> Plan:
     leases = [] if plan.converged else [lease_in(*each) for each in documents.items()]
     held = [lease for lease in leases if lease is not None and not lease.released]
     told = [
-        f"{who}, holds the lease{_life_of([(e, documents[e.node]) for e in held if e.told == who])}"
+        f"{who}, holds the lease{_left_by([e for e in held if e.told == who])}"
         for who in dict.fromkeys(lease.told for lease in held)
     ]
     return replace(plan, warnings=(*plan.warnings, *told))
 
 
-def _life_of(leases: Sequence[tuple[LeaseState, Document]]) -> str:
+def _left_by(leases: Sequence[LeaseState]) -> str:
     """What one holder's leases tell of it, by the node that has heard of it last."""
     taken = "what differs it has left; the next command that writes takes the lease over"
-    if any(_gone(lease.info) for lease, _ in leases):
+    if any(lease.gone for lease in leases):
         return f", and its process is gone: {taken}"
-    ages = [age for _, document in leases if (age := _unrenewed(document)) is not None]
+    ages = [lease.unrenewed for lease in leases if lease.unrenewed is not None]
     if not ages:
         return ": what differs may be its work under way, unless it has died"
     if min(ages) <= SILENT:
@@ -204,8 +224,8 @@ def _pauses(told: Json) -> tuple[float, ...]:
 
 
 def look_at_lease(spec: ClusterSpec, host: ReadableHost, directory: str) -> Document:
-    """A node's state as it is now. ``directory``: the cluster's there. Raises UnreachableError."""
-    request = {"sections": ["state"], "cluster": spec.name, "state": directory}
+    """A node's state now, and its clock. ``directory``: the cluster's there. Raises UnreachableError."""
+    request = {"sections": ["machine", "state"], "cluster": spec.name, "state": directory}
     return parse_document(host.probe(request), node=host.name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from sparkop.errors import SparkopError
-from sparkop.reconcile.lease_seen import LeaseState
+from sparkop.reconcile.lease_seen import LeaseState, life_of
 from sparkop.resources.operations import with_remedy
 from sparkop.views.console import out, print_json, talk
 from sparkop.views.documents import document
@@ -44,10 +44,12 @@ def _words(lease: LeaseState | SparkopError | None) -> tuple[str, str]:
         return f"unknown: {with_remedy(lease.reason, lease.remedy)}", "red"
     if lease is None or lease.released:
         return "free", "green"
-    return f"held by {lease.told}", "yellow"
+    return f"held by {lease.told}; {life_of(lease)}", "yellow"
 
 
 def _json(lease: LeaseState | SparkopError | None) -> object:
     if isinstance(lease, SparkopError):
         return {"unknown": with_remedy(lease.reason, lease.remedy)}
-    return document(lease) if lease is not None else None
+    if lease is None:
+        return None
+    return {**document(lease), **({} if lease.released else {"gone": lease.gone, "life": life_of(lease)})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -31,7 +32,7 @@ from sparkop.reconcile.lease_seen import (
 )
 from sparkop.reconcile.plan import Plan
 from sparkop.resources.events import Event, Phase, ignore
-from sparkop.views.lease import show_broken
+from sparkop.views.lease import show_broken, show_leases
 from tests.reconcile.simulation import Cluster, PlayedWeights, SimulatedClock, spec_of
 
 
@@ -325,6 +326,51 @@ def test_status_tells_a_holder_that_was_killed_from_one_that_works(
     ended.wait()
     assert warning.startswith("ada@desk (watch), token 1, holds the lease")
     assert told in warning
+
+
+@pytest.mark.parametrize(
+    ("info", "renewed_ago", "told"),
+    [
+        ({}, 4, "renewed 4 s ago"),
+        (
+            {},
+            42,
+            "it has not renewed it for 42 s, so that it may be gone: then the next command that writes "
+            "takes the lease over",
+        ),
+        (
+            {"place": place(), "pid": "ended"},
+            4,
+            "its process is gone: the next command that writes takes the lease over",
+        ),
+    ],
+)
+def test_lease_show_tells_whether_the_holder_lives(
+    info: dict[str, Any], renewed_ago: float, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After SIGKILL it said only who held it, while a human asks it whether to wait or to break it."""
+    cluster = Cluster.make(spec_of(1))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with holding(cluster, "ada"):
+        node = cluster.node("spark-1")
+        path = next(path for path in node.files if path.endswith("lease.json"))
+        lease = json.loads(node.files[path][0])
+        [document] = cluster.observe().observed.documents.values()
+        assert document.machine is not None
+        known = {"who": "ada@desk", "command": "apply", **info, **({"pid": ended.pid} if info else {})}
+        changed = {**lease, "info": known, "renewed": document.machine.time_s - renewed_ago}
+        node.files[path] = (json.dumps(changed).encode(), node.files[path][1])
+        shown = show_lease(cluster.spec, cluster.hosts())
+        node.files[path] = (json.dumps(lease).encode(), node.files[path][1])
+    show_leases(shown)
+    assert "".join(capsys.readouterr().out.split()) == "".join(
+        f"spark-1: held by ada@desk (apply), token 1; {told}".split()
+    )
+    show_leases(shown, "json")
+    document_ = json.loads(capsys.readouterr().out)["spark-1"]
+    assert (document_["life"], document_["unrenewed"]) == (told, renewed_ago)
+    assert document_["gone"] == bool(info)
 
 
 def test_a_watch_that_lets_its_own_lease_expire_does_not_run() -> None:
