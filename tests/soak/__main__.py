@@ -161,7 +161,8 @@ def one(user: User, watcher: Watcher, trouble: Trouble, soaked: Soak) -> None:
         over = max(0.0, watcher.at(at) - began)
         soaked.detect.setdefault(trouble.fault, []).append(seen)
         soaked.repair.setdefault(trouble.fault, []).append(over)
-        print(f"seen after {seen:.1f} s, over after {over:.1f} s (minute {clock / 60:.0f})")
+        minute = (clock - soaked.uses[0].at) / 60
+        print(f"seen after {seen:.1f} s, over after {over:.1f} s (minute {minute:.0f})")
     except AssertionError as error:
         soaked.wrong.append(f"{trouble.fault} on {trouble.node}: {error}")
     soaked.done.append(trouble)
