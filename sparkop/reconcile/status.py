@@ -16,7 +16,7 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.unplanned import unplanned
-from sparkop.reconcile.unserved import AGAIN, Unserved, answered, unread, unserved
+from sparkop.reconcile.unserved import AGAIN, Unserved, answered, mends, unread, unserved
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
@@ -225,7 +225,9 @@ def _served(
         if mark.destroys:
             told = f"by {mark.by}, whose sparkop destroy was begun and has not ended"
             return Unserved("stopped", told, f"sparkop destroy again ends it; {AGAIN}")
-        return Unserved("stopped", f"by {mark.by}, as wished" if mark.by else "as wished", AGAIN)
+        told = f"by {mark.by}, as wished" if mark.by else "as wished"
+        first = mends(plan)  # an apply would end there
+        return Unserved("stopped", told, f"{first}\nthen {AGAIN}" if first else AGAIN)
     return unserved(reading, plan, watching)
 
 

@@ -3,13 +3,17 @@ gave no good tokens. Pure."""
 
 from __future__ import annotations
 
-from sparkop.reconcile.history import UNAPPLIED
+from collections.abc import Sequence
+
+from sparkop.hosts.document import Document
+from sparkop.reconcile.history import UNAPPLIED, applied_on
 from sparkop.reconcile.lease_seen import Sign
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.restrain import Asked, By, restrain, starts_group
 from sparkop.records import dataclass
 from sparkop.resources.group import KEY_REMEDY, elsewhere, not_running
+from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.trip import damaged
 from sparkop.serving.canary import Serving
 
@@ -31,24 +35,55 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     """Of a group that was not asked. ``watching``: the newest sign of a watch that lives."""
     desired, observed, history = reading.desired, reading.observed, reading.history
     if history.unapplied.startswith(UNAPPLIED):
-        return Unserved("not serving", history.unapplied, "sparkop apply starts it")
+        return Unserved("not serving", *_unapplied(reading))
     told = unread(reading)
     if told:
-        return Unserved(Serving.NOT_ASKED, told, DOCTOR)
+        again = f"{_human(reading)} again when it answers\n" if history.intent.stopped else ""
+        return Unserved(Serving.NOT_ASKED, told, again + reads(plan))
     down = not_running(desired, observed)
     if not down:
         told = desired.why_no_ranks
         if elsewhere(desired, observed):
             told = f"the ranks that run do not serve on port {desired.spec.api.port}"
-        return Unserved(Serving.NOT_ASKED, told, _mends(plan) or "sparkop diff tells what differs")
+        return Unserved(Serving.NOT_ASKED, told, mends(plan) or "sparkop diff tells what differs")
     cause = ", ".join(down)
     if history.trips or any(map(damaged, observed.documents.values())):
         return Unserved("tripped")  # the guard's own words say the rest
     if history.gave_up is not None:
         return Unserved("gave up", cause, f"sparkop logs tells why; when it is mended: {AGAIN}")
     if history.intent.stopped:
-        return Unserved("not serving", cause)  # that a human has stopped it is told beside it
+        ends = f"{_human(reading)} again ends what still runs; or {AGAIN}"
+        return Unserved("not serving", cause, ends)  # that a human has stopped it is told beside it
     return Unserved("not serving", *_next(reading, plan, watching, cause))
+
+
+def _human(reading: Reading) -> str:
+    """The command that a human has stopped it by."""
+    return "sparkop destroy" if reading.history.intent.destroys else "sparkop stop"
+
+
+def _unapplied(reading: Reading) -> tuple[str, str]:
+    """Of a cluster that is not applied on every node: what a destroy that did not reach one has left there,
+    or may have left; and what to do."""
+    observed, cluster = reading.observed, reading.desired.spec.name
+    applied = {name: applied_on(cluster, document) for name, document in observed.documents.items()}
+    stands = [name for name, there in applied.items() if there]
+    hidden = [*observed.unknown, *(name for name, there in applied.items() if there is None)]
+    told = [reading.history.unapplied, *(_stands(cluster, name, observed.documents[name]) for name in stands)]
+    steps = []
+    if hidden:
+        told.append(f"{', '.join(hidden)} could not be read: something of it may still run there")
+        steps.append(f"if it was destroyed: sparkop destroy again when {', '.join(hidden)} answers")
+    if stands:
+        steps.append(f"sparkop destroy again removes what is left on {', '.join(stands)}")
+    start = "sparkop apply starts it"
+    return "; ".join(told), "; or ".join([*steps, start])
+
+
+def _stands(cluster: str, node: str, document: Document) -> str:
+    made = [each for role in (ROLE_RANK, ROLE_GUARD) for each, _ in ours(document, cluster, role)]
+    found = [each.name for each in made if each.running]
+    return f"{', '.join(found)} still runs on {node}" if found else f"its state folder is still on {node}"
 
 
 def unread(reading: Reading) -> str:
@@ -62,13 +97,13 @@ def unread(reading: Reading) -> str:
 def _next(reading: Reading, plan: Plan, watching: Sign | None, cause: str) -> tuple[str, str]:
     """The cause, with the pause that a watch makes; and what to do."""
     if plan.blockers:
-        return cause, _mends(plan)
+        return cause, mends(plan)
     if watching is None or reading.history.intent.stopped:
         return cause, f"sparkop logs tells why; {AGAIN}"
     asked = Asked(By.WATCH, watching.pauses) if watching.pauses else Asked(By.WATCH)
     allowed = restrain(plan, reading.history, asked, reading.observed.at)
     if allowed.blockers:
-        return cause, _mends(allowed)
+        return cause, mends(allowed)
     if allowed.held:
         told = "; ".join(part for part in (cause, *allowed.held) if part)
         return told, "wait for watch, or start it at once: sparkop apply"
@@ -91,9 +126,9 @@ def _step(reading: Reading, plan: Plan, *, loads: bool) -> str:
     if serving is Serving.READY and reading.history.intent.stopped:
         return ""  # that it was to be stopped is told beside it
     if plan.blockers:
-        return _mends(plan)
+        return mends(plan)
     if plan.unknown:
-        return DOCTOR
+        return reads(plan)
     if serving is Serving.READY:
         return DRIFTED if plan.operations else ""
     if serving is Serving.BUSY:
@@ -105,10 +140,23 @@ def _step(reading: Reading, plan: Plan, *, loads: bool) -> str:
     return "sparkop logs tells why; sparkop apply waits for its tokens"
 
 
-def _mends(plan: Plan) -> str:
-    """What a human has to do, a line each: the same on several nodes once."""
+def reads(plan: Plan) -> str:
+    """What makes that readable which could not be read, a line each; where nobody knows, who finds it out."""
+    return _told([(each.node, each.remedy) for each in plan.unknown if each.remedy]) or DOCTOR
+
+
+def mends(plan: Plan) -> str:
+    """What a human has to do, a line each."""
+    return _told([(each.node, each.remedy) for each in plan.blockers])
+
+
+def _told(steps: Sequence[tuple[str, str]]) -> str:
+    """The same on several nodes once; one that names its node is left as it is."""
     nodes: dict[str, list[str]] = {}
-    for blocker in plan.blockers:
-        where = nodes.setdefault(blocker.remedy, [])
-        where += [] if blocker.node in where else [blocker.node]
-    return "\n".join(f"on {', '.join(where)}: {remedy}" for remedy, where in nodes.items())
+    for node, remedy in steps:
+        where = nodes.setdefault(remedy, [])
+        where += [] if node in where else [node]
+    return "\n".join(
+        remedy if any(f"on {node}" in remedy for node in where) else f"on {', '.join(where)}: {remedy}"
+        for remedy, where in nodes.items()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparkop.reconcile.access import access_of
@@ -63,6 +64,8 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
         console.print(Text.assemble(("  do: ", "green"), refusal.remedy))
     for node, reason in stopped.unknown.items():
         console.print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
+    if stopped.unknown:
+        _tell_again("stop", stopped.unknown)
 
 
 def show_destroyed(gone: Destroyed, output: str = "text") -> None:
@@ -79,4 +82,12 @@ def show_destroyed(gone: Destroyed, output: str = "text") -> None:
     for node, reason in gone.unknown.items():
         out().print(Text.assemble((f"{node}: ", "bold"), (f"unknown: {reason}", "red")))
     if gone.unknown:
-        talk().print(Text.assemble(("  do: ", "green"), "sparkop destroy again when it answers"))
+        _tell_again("destroy", gone.unknown)
+
+
+def _tell_again(command: str, unknown: Iterable[str]) -> None:
+    from rich.text import Text
+
+    where = ", ".join(unknown)
+    talk().print(f"what ran on {where} may still run there")
+    talk().print(Text.assemble(("  do: ", "green"), f"sparkop {command} again when {where} answers"))

@@ -10,18 +10,21 @@ import pytest
 
 from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile import status as statuses
+from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.reconcile import reconcile
 from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.status import Status, status_of
-from sparkop.reconcile.unserved import DRIFTED
+from sparkop.reconcile.unserved import DRIFTED, mends
 from sparkop.resources.group import KEY_REMEDY
+from sparkop.resources.operations import Blocker, Cause
 from sparkop.serving.canary import EndpointState, Serving
 from sparkop.serving.token_zero import Explained
+from sparkop.views.outcomes import show_destroyed, show_stopped
 from sparkop.views.status import show_status
 from tests.reconcile.simulation import SIMULATED, Cluster
 from tests.reconcile.test_destroy import destroyed
 from tests.reconcile.test_status import status
-from tests.reconcile.watching import Watching, serving, silent, watched
+from tests.reconcile.watching import Watching, answers, serving, silent, watched
 from tests.reconcile.worlds import CHANGES
 
 
@@ -216,7 +219,58 @@ def test_a_stop_that_is_half_done_says_which_rank_is_gone() -> None:
     node, rank = cluster.rank(1)
     cluster.stop()
     node.containers[rank.spec.name] = rank
-    assert told(status(cluster)) == ("not serving", "rank 0 on spark-1 is missing", "")
+    ends = "sparkop stop again ends what still runs; or sparkop apply starts it again"
+    assert told(status(cluster)) == ("not serving", "rank 0 on spark-1 is missing", ends)
+
+
+def test_a_stop_that_did_not_reach_a_node_says_to_stop_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended without a step, and status had none either, nor when the node and its rank were back."""
+    cluster = serving()
+    silent(cluster)
+    show_stopped(cluster.stop())
+    said = capsys.readouterr().err.splitlines()[-2:]
+    assert said == [
+        "what ran on spark-2 may still run there",
+        "  do: sparkop stop again when spark-2 answers",
+    ]
+    assert told(status(cluster))[2].startswith("sparkop stop again when it answers")
+    answers(cluster)
+    assert told(status(cluster))[2].startswith("sparkop stop again ends what still runs")
+
+
+def test_a_stopped_cluster_says_first_what_is_in_the_way_of_a_start() -> None:
+    """It said that an apply starts it, and that apply was refused."""
+    cluster = serving()
+    cluster.stop()
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    word, _, remedy = told(status(cluster))
+    assert (word, remedy.splitlines()) == ("stopped", [PLUG, "then sparkop apply starts it again"])
+
+
+def test_a_remedy_that_names_its_node_names_it_once() -> None:
+    """ "On spark-2: make room on spark-2"."""
+    blocker = Blocker("spark-2", "disk", Cause("free", "0 B", "64 MiB"), "make room on spark-2: du -xh ~")
+    assert mends(Plan(blockers=(blocker,))) == "make room on spark-2: du -xh ~"
+
+
+def test_a_destroy_that_did_not_reach_a_node_is_not_told_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank still ran there, and status said "destroyed, or never applied; do: sparkop apply starts it"."""
+    cluster = serving()
+    silent(cluster)
+    show_destroyed(destroyed(cluster))
+    assert "  do: sparkop destroy again when spark-2 answers" in capsys.readouterr().err
+    _, detail, remedy = told(status(cluster))
+    assert detail.endswith("; spark-2 could not be read: something of it may still run there")
+    assert remedy == (
+        "if it was destroyed: sparkop destroy again when spark-2 answers; or sparkop apply starts it"
+    )
+    answers(cluster)
+    _, detail, remedy = told(status(cluster))
+    assert detail.startswith("destroyed, or never applied on spark-1; test-r1, ")
+    assert detail.endswith(" still runs on spark-2")
+    assert remedy == "sparkop destroy again removes what is left on spark-2; or sparkop apply starts it"
+    destroyed(cluster)
+    assert told(status(cluster))[1:] == ("destroyed, or never applied", "sparkop apply starts it")
 
 
 def test_a_destroyed_cluster_says_so() -> None:
@@ -251,7 +305,7 @@ def test_a_docker_that_was_not_read_makes_nothing_dead() -> None:
     cluster.node("spark-2").docker_up = False
     word, detail, remedy = told(status(cluster))
     assert (word, detail) == ("not asked", "Docker of spark-2 could not be read")
-    assert "sparkop doctor" in remedy
+    assert remedy.startswith("on spark-2: sudo systemctl start docker"), "not that doctor would tell"
 
 
 def test_a_watch_that_nobody_can_tell_of_is_not_absent(capsys: pytest.CaptureFixture[str]) -> None:
