@@ -99,6 +99,7 @@ class SimulatedHost:
             "key.ensure": self._key_ensure,
             "intent.write": self._intent_write,
             "history.append": self._history_append,
+            "history.drop": self._history_drop,
             "container.logs.keep": self._logs_keep,
             "container.logs.follow": self._logs_follow,
             "image.remove": self._image_remove,
@@ -250,13 +251,17 @@ class SimulatedHost:
         if entries is None:
             damaged, now = self._aside(path), self.world.clock()
             entries = [{"id": f"damaged-{now:.0f}", "event": "damaged", "at": now, "kept": "aside"}]
-        new = [entry] if entry and not any(file_act.known_as(e, entry["id"]) for e in entries) else []
-        if not new and not damaged:
+        after = file_act.with_entry(entries, entry, bool(arguments.get("replace")))
+        if after == entries and not damaged:
             return {"changed": False}
-        kept = file_act.newest([*entries, *new], arguments.get("limit", 200))
-        return {
-            "changed": self._put(path, json.dumps({"version": 1, "entries": kept}).encode() + b"\n", 0o600)
-        }
+        kept = file_act.newest(after, arguments.get("limit", 200))
+        return {"changed": self._put(path, file_act.history_of(kept), 0o600)}
+
+    def _history_drop(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
+        path = self.node.path("history.json", state)
+        entries = file_act.entries_in(self.node.files.get(path, (b"", 0))[0]) or []
+        after = [each for each in entries if not file_act.known_as(each, arguments["id"])]
+        return {"changed": after != entries and self._put(path, file_act.history_of(after), 0o600)}
 
     def _directory_prune(self, arguments: Mapping[str, Any], state: str) -> dict[str, Any]:
         folder = self.node.path(arguments["path"], state) + "/"

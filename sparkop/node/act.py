@@ -29,8 +29,10 @@ directory.remove      ``path``: below the state folder, or the folder itself; th
 key.ensure            ``path``, ``config``: null or ``path`` and ``template`` with ``{key}``; ``running``:
                       null, or ``container`` and ``path`` where the key that runs is mounted (``changed``)
 intent.write          ``document``, or null to remove it (``changed``)
-history.append        ``entry`` with an ``id``, ``limit`` (``changed``; see ``newest``). A damaged history is
-                      kept aside and begun anew with an entry that says so; an ``entry`` of null: that is all
+history.append        ``entry`` with an ``id``, ``limit``; ``replace``: one with that id goes, else it stays
+                      (``changed``; see ``newest``). A damaged history is kept aside and begun anew with an
+                      entry that says so; an ``entry`` of null: that is all
+history.drop          ``id``: the entry with it goes; a damaged history stays as it is (``changed``)
 container.run         ``name``, ``config``: the body of Docker's create (``id``, ``changed``)
 container.remove      ``name``, ``grace`` in seconds (``changed``)
 container.kill        ``name`` (``changed``)
@@ -122,6 +124,7 @@ UNDER_THE_LOCK: dict[str, Step] = {
     "key.ensure": file_act.ensure_key,
     "intent.write": file_act.write_intent,
     "history.append": file_act.append_history,
+    "history.drop": file_act.drop_from_history,
     "container.run": container_act.run,
     "container.kill": container_act.kill,
     "container.logs.keep": container_act.keep_log,

@@ -145,7 +145,8 @@ def write_intent(request: Request) -> dict[str, Any]:
 
 
 def append_history(request: Request) -> dict[str, Any]:
-    """Add an entry once. A damaged history is kept aside and begun anew."""
+    """Add an entry once, or in the place of the one with its id. A damaged history is kept aside and begun
+    anew."""
     entry, limit = request.argument("entry"), int(request.arguments.get("limit", 200))
     path = os.path.join(request.folder, "history.json")
     found = content_of(path)
@@ -153,11 +154,18 @@ def append_history(request: Request) -> dict[str, Any]:
     if entries is None:
         kept, now, damaged = os.path.basename(set_aside(path) or ""), time.time(), True
         entries = [{"id": "damaged-%d" % now, "event": "damaged", "at": now, "kept": kept}]
-    new = [entry] if entry and not any(known_as(e, entry["id"]) for e in entries) else []
-    if not new and not damaged:
+    after = with_entry(entries, entry, bool(request.arguments.get("replace")))
+    if after == entries and not damaged:
         return {"changed": False}
-    document = {"version": 1, "entries": newest([*entries, *new], limit)}
-    return {"changed": put(path, json.dumps(document).encode() + b"\n", 0o600)}
+    return {"changed": put(path, history_of(newest(after, limit)), 0o600)}
+
+
+def drop_from_history(request: Request) -> dict[str, Any]:
+    """Take an entry back. In a damaged history it is not found."""
+    identifier, path = str(request.argument("id")), os.path.join(request.folder, "history.json")
+    entries = entries_in(content_of(path) or b"") or []
+    after = [each for each in entries if not known_as(each, identifier)]
+    return {"changed": after != entries and put(path, history_of(after), 0o600)}
 
 
 def remove_weights(request: Request) -> dict[str, Any]:
@@ -243,6 +251,19 @@ def entries_in(content: bytes) -> list[Any] | None:
     except (ValueError, KeyError, TypeError):
         return None
     return entries if isinstance(entries, list) else None
+
+
+def history_of(entries: list[Any]) -> bytes:
+    """The content of the file."""
+    return json.dumps({"version": 1, "entries": entries}).encode() + b"\n"
+
+
+def with_entry(entries: list[Any], entry: dict[str, Any] | None, replace: bool) -> list[Any]:
+    """The entries and a new one; one with its id stays in its stead, unless it is to be replaced."""
+    if not entry or entry in entries:
+        return entries
+    others = [each for each in entries if not known_as(each, entry["id"])]
+    return [*others, entry] if replace or len(others) == len(entries) else entries
 
 
 def known_as(entry: Any, identifier: str) -> bool:

@@ -18,7 +18,6 @@ from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document, Image, Removable
 from sparkop.reconcile.carry_out import carry_out
-from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease import Held, hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
@@ -27,11 +26,12 @@ from sparkop.records import dataclass
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
-from sparkop.resources.made import IMAGE, KIND, PULLED, STATE, TRANSFERS, WEIGHTS, Made, words_for
+from sparkop.resources.made import IMAGE, KIND, STATE, TRANSFERS, WEIGHTS, Made, words_for
 from sparkop.resources.operations import Action, Cause, Cost, Operation
+from sparkop.resources.pulled import is_ours, pulled_in
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
-from sparkop.resources.state import HISTORY, first_of, history_damaged, owner_of
+from sparkop.resources.state import HISTORY, entries_in, first_of, history_damaged, owner_of
 from sparkop.resources.weights.resource import KIND as WEIGHTS_KIND
 from sparkop.spec.models import ClusterSpec
 from sparkop.threads import AnyOf
@@ -90,17 +90,19 @@ def _images(document: Document) -> Iterator[tuple[str, str, Image]]:
     docker = document.docker
     if docker is None:
         return
-    for reference in dict.fromkeys(str(entry["reference"]) for entry in _pulled(document)):
-        image = docker.images.get(reference)
-        if image is not None:
-            yield reference, reference, image
+    for entry, image in _pulled(document):
+        reference = str(entry["reference"])
+        yield reference, reference, image
     for image in docker.unnamed:
         yield image.id, short_image(image.id), image
 
 
-def _pulled(document: Document) -> list[dict[str, Any]]:
-    """Entries of the history: what was pulled."""
-    return [entry for entry in entries_in(document) if entry.get("event") == PULLED]
+def _pulled(document: Document) -> list[tuple[dict[str, Any], Image]]:
+    """What was pulled and is there still: its entry in the history, and the image. What somebody else has
+    put under its name since is not ours."""
+    images = document.docker.images if document.docker else {}
+    found = ((entry, images.get(str(entry["reference"]))) for entry in pulled_in(document))
+    return [(entry, image) for entry, image in found if image is not None and is_ours(entry, image)]
 
 
 def _in_use(document: Document) -> list[dict[str, Any]]:
@@ -108,8 +110,7 @@ def _in_use(document: Document) -> list[dict[str, Any]]:
     docker = document.docker
     if docker is None:
         return []
-    used = {name for name, image in docker.images.items() if image is not None and image.id in docker.in_use}
-    return [entry for entry in _pulled(document) if str(entry["reference"]) in used]
+    return [entry for entry, image in _pulled(document) if image.id in docker.in_use]
 
 
 def _has_state(reading: Reading, node: str) -> bool:

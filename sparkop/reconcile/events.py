@@ -15,7 +15,6 @@ from sparkop.reconcile.history import (
     MENDED,
     SERVED,
     WATCH,
-    entries_in,
     failure_in,
     gave_up,
 )
@@ -23,6 +22,8 @@ from sparkop.reconcile.observe import Reading
 from sparkop.records import dataclass
 from sparkop.resources import intent, trip
 from sparkop.resources.compare import human_seconds
+from sparkop.resources.pulled import PULLED, is_foreseen
+from sparkop.resources.state import entries_in
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def _of_entry(entry: Mapping[str, Any]) -> Happened:
 def _kind(event: str, entry: Mapping[str, Any]) -> str:
     if event == "start" and entry.get("by") == WATCH:
         return "restart"
+    if event == PULLED and is_foreseen(entry):
+        return "pull-begun"
     return "gave-up" if gave_up(entry) else event
 
 
@@ -99,6 +102,8 @@ def _text(event: str, entry: Mapping[str, Any]) -> str:
     if event == DAMAGED:
         kept = f"; it is kept as {entry['kept']}" if entry.get("kept") else ""
         return f"the history before this was damaged{kept}"
+    if event == PULLED:
+        return f"{entry.get('node')}: reference {entry.get('reference')}"
     known = str(entry.get("text") or "")
     others = (f"{key} {value}" for key, value in entry.items() if key not in ("id", "event", "at", "node"))
     at = f"{entry['node']}: " if entry.get("node") else ""

@@ -10,7 +10,7 @@ from sparkop.hosts.document import Document
 from sparkop.resources.intent import intent_in
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.observed import GaveUp, History, Intent, Restart, Trip
-from sparkop.resources.state import HISTORY, OWNER, history_damaged, owner_of
+from sparkop.resources.state import OWNER, entries_in, history_damaged, owner_of
 from sparkop.resources.trip import trip_in
 from sparkop.spec.models import ClusterSpec
 
@@ -215,13 +215,6 @@ def _forgotten(entries: list[dict[str, Any]]) -> bool:
         if entry.get("event") == SERVED or of_human(entry):
             return False
     return False
-
-
-def entries_in(document: Document) -> list[dict[str, Any]]:
-    """The entries of a node's history, oldest first; those that are no mapping are left out."""
-    history = (document.state or {}).get(HISTORY)
-    entries = history.get("entries") if isinstance(history, dict) else None
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _number(value: object) -> int:

@@ -9,7 +9,6 @@ from typing import Literal
 from sparkop.engines.common import container_names
 from sparkop.hosts.document import Document, Unit
 from sparkop.reconcile.access import access_of
-from sparkop.reconcile.history import entries_in
 from sparkop.reconcile.lease_seen import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
@@ -30,7 +29,7 @@ from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.operations import Operation, kind_of
 from sparkop.resources.registry import RESOURCES
-from sparkop.resources.state import LEASE
+from sparkop.resources.state import LEASE, entries_in
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
 from sparkop.resources.weights.follow import running_told
 from sparkop.serving.canary import Serving

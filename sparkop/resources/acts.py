@@ -26,9 +26,14 @@ def ensure_directory(context: Context, node: str, path: str) -> None:
     context.host(node).act("directory.ensure", {"path": path}, context.fence(node))
 
 
-def record(context: Context, node: str, entry: Mapping[str, Json]) -> None:
-    """Append to the history of the cluster. An entry with the same ``id`` is written once."""
-    context.host(node).act("history.append", {"entry": dict(entry)}, context.fence(node))
+def record(context: Context, node: str, entry: Mapping[str, Json], *, replace: bool = False) -> None:
+    """Append to the history of the cluster. An entry with the same ``id`` is written once, or replaced."""
+    context.host(node).act("history.append", {"entry": dict(entry), "replace": replace}, context.fence(node))
+
+
+def drop_record(context: Context, node: str, identifier: str) -> None:
+    """Take an entry of the history back; absent is success."""
+    context.host(node).act("history.drop", {"id": identifier}, context.fence(node))
 
 
 def keep_in_story(context: Context, entry: Mapping[str, Json]) -> None:

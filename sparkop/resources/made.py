@@ -27,8 +27,6 @@ from sparkop.spec.nodes import NodeSpec
 
 KIND = "made"
 IMAGE, TRANSFERS, WEIGHTS, STATE = "made/image", "made/transfers", "made/weights", "made/state"
-PULLED = "pulled"
-"""Event of a node's history: sparkop has pulled this image, so sparkop may remove it."""
 
 _SHOWN = {TRANSFERS: "transfers and their keys", WEIGHTS: "checkpoint", STATE: "state folder"}
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]+")

@@ -102,6 +102,13 @@ def owner_mark(cluster: str) -> bytes:
     return json.dumps({"version": 1, "cluster": cluster}, sort_keys=True).encode() + b"\n"
 
 
+def entries_in(document: Document) -> list[dict[str, Any]]:
+    """The entries of a node's history, oldest first; those that are no mapping are left out."""
+    history = (document.state or {}).get(HISTORY)
+    entries = history.get("entries") if isinstance(history, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
 def history_damaged(document: Document) -> bool:
     """There is a history, and it can't be understood."""
     found = (document.state or {}).get(HISTORY, {"entries": []})

@@ -256,6 +256,35 @@ class TestWriting:
         node.host.act("intent.write", {"document": None}, node.fence)
         assert "intent.json" not in (node.look().state or {})
 
+    def test_an_entry_of_the_history_is_replaced_and_taken_back(self, node: Node) -> None:
+        node.take()
+
+        def entries() -> list[Any]:
+            state = node.look().state
+            assert state is not None
+            return list(state["history.json"]["entries"])
+
+        first, other, second = {"id": "a", "n": 1}, {"id": "b"}, {"id": "a", "n": 2}
+        for entry in (first, other):
+            node.host.act("history.append", {"entry": entry, "replace": True}, node.fence)
+        assert entries() == [first, other]
+        for changed in (True, False):
+            done = node.host.act("history.append", {"entry": second, "replace": True}, node.fence)
+            assert done == {"changed": changed}
+        assert entries() == [other, second]
+        for changed in (True, False):
+            assert node.host.act("history.drop", {"id": "a"}, node.fence) == {"changed": changed}
+        assert entries() == [other]
+
+    def test_of_a_history_that_is_absent_or_damaged_nothing_is_taken_back(self, node: Node) -> None:
+        node.take()
+        path = f"{node.fence.directory}/history.json"
+        assert node.host.act("history.drop", {"id": "a"}, node.fence) == {"changed": False}
+        assert node.host.read_file(path) is None
+        _put(node, path, b"{")
+        assert node.host.act("history.drop", {"id": "a"}, node.fence) == {"changed": False}
+        assert node.host.read_file(path) == b"{"
+
     def test_only_the_state_folder_can_be_removed(self, node: Node) -> None:
         node.take()
         _put(node, "ledger/weights.json", b"{}")

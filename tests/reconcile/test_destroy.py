@@ -135,9 +135,7 @@ def test_an_image_that_came_when_its_command_was_dead_goes_too(
     real = getattr(image, f"_{action}")
 
     def killed(context: Context, node: str, *rest: str) -> None:
-        with monkeypatch.context() as cut:
-            cut.setattr(image, "_record", lambda *_: None)
-            real(context, node, *rest)
+        real(context, node, *rest)
         raise SimulatedCrash
 
     monkeypatch.setattr(image, f"_{action}", killed)
@@ -149,6 +147,84 @@ def test_an_image_that_came_when_its_command_was_dead_goes_too(
     monkeypatch.undo()
     destroyed(cluster)
     assert ours_left(cluster) == []
+
+
+TAG = "lab/engine:nightly"
+FIRST, SECOND = (SimulatedImage(f"sha256:{each * 64}", (f"lab/engine@sha256:{each * 64}",)) for each in "34")
+MINE = SimulatedImage("sha256:" + "2d" * 32)
+
+
+def tagged(image: SimulatedImage | None) -> Cluster:
+    """A cluster whose image is named by a tag, and what a registry has under it."""
+    cluster = Cluster.make(spec_of(image={"reference": TAG}))
+    cluster.world.registry.clear()
+    if image is not None:
+        cluster.world.registry[TAG] = image
+    return cluster
+
+
+def remembered(cluster: Cluster) -> list[str]:
+    """Kinds of events of the images that came, of every node."""
+    found = []
+    for node in cluster.world.nodes.values():
+        history = node.document_of(node.path("history.json", "~/.sparkop/test")) or {"entries": []}
+        found += [each["event"] for each in history["entries"] if each["event"] == "pulled"]
+    return found
+
+
+def test_an_image_of_the_users_stays_after_a_pull_of_its_name_was_refused() -> None:
+    """ "manifest unknown", and yet it was remembered as pulled: what the user built under that name went."""
+    cluster = tagged(None)
+    with pytest.raises(BlockedError, match="pulling lab/engine:nightly failed"):
+        cluster.apply()
+    assert remembered(cluster) == []
+    cluster.node("spark-1").images[TAG] = MINE
+    destroyed(cluster)
+    assert cluster.node("spark-1").images == {TAG: MINE}
+
+
+def test_an_image_that_may_still_come_is_remembered_after_a_pull_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy that was given up goes on, on its node."""
+    monkeypatch.setattr(image, "call", lambda *_: {"running": True})
+    cluster = tagged(None)
+    with pytest.raises(BlockedError, match="pulling lab/engine:nightly failed"):
+        cluster.apply()
+    assert remembered(cluster) == ["pulled"]
+
+
+def test_an_image_that_a_user_has_put_under_a_pulled_tag_stays() -> None:
+    """Only the name was remembered, and whatever stood under it went. What is remembered is the image."""
+    cluster = tagged(FIRST)
+    cluster.apply()
+    cluster.node("spark-2").images[TAG] = MINE
+    destroyed(cluster)
+    assert cluster.node("spark-1").images == {}
+    assert cluster.node("spark-2").images == {TAG: MINE}
+    assert not [path for path in cluster.node("spark-2").files if ".sparkop" in path]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_image_that_came_because_its_tag_has_moved_goes(
+    killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the command was killed before it could remember the second one. The head's is the user's."""
+    cluster = tagged(FIRST)
+    cluster.apply()
+    cluster.node("spark-1").images[TAG] = cluster.world.registry[TAG] = SECOND
+    if killed:
+
+        def kill(*_: object) -> None:
+            raise SimulatedCrash
+
+        monkeypatch.setattr(image, "keep", kill)
+    with suppress(SimulatedCrash):
+        cluster.apply()
+    assert cluster.node("spark-2").images[TAG].id == SECOND.id
+    destroyed(cluster)
+    assert cluster.node("spark-1").images == {TAG: SECOND}
+    assert cluster.node("spark-2").images == {}
 
 
 def test_an_image_that_was_there_before_stays() -> None:

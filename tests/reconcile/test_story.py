@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from sparkop.hosts.simulated_node import Answer
+from sparkop.hosts.simulated_node import Answer, SimulatedCrash
 from sparkop.reconcile.events import Happened, happened
-from tests.reconcile.simulation import Cluster
+from sparkop.resources.image import resource as image
+from tests.reconcile.simulation import IMAGE, Cluster
 from tests.reconcile.watching import serving
 
 GIB = 1 << 30
@@ -75,3 +77,20 @@ def test_a_stop_that_half_an_apply_has_cleared_is_told_once() -> None:
     cluster.apply()
     node.files[path] = mark
     assert len(story(cluster, "stop")) == 1
+
+
+def test_only_an_image_that_has_come_is_told_as_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command was killed over, or a registry refused, was told as pulled."""
+
+    def killed(*_: object) -> None:
+        raise SimulatedCrash
+
+    cluster = Cluster.make()
+    monkeypatch.setattr(image, "_pull", killed)
+    with suppress(SimulatedCrash):
+        cluster.apply()
+    assert [each.event for each in story(cluster)] == ["pull-begun"]
+    monkeypatch.undo()
+    cluster.apply()
+    [came] = story(cluster, "pulled", "pull-begun")
+    assert (came.event, came.text) == ("pulled", f"spark-1: reference {IMAGE}")

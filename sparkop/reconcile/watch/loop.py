@@ -27,7 +27,7 @@ from sparkop.hosts.base import Host
 from sparkop.reconcile.carry_out import carry_out_in, context_of
 from sparkop.reconcile.converge import lease_nodes, remains
 from sparkop.reconcile.execute import Outcome
-from sparkop.reconcile.history import BOOTED, GAVE_UP, WATCH, entries_in
+from sparkop.reconcile.history import BOOTED, GAVE_UP, WATCH
 from sparkop.reconcile.lease import Held, hold, tell_watching
 from sparkop.reconcile.lease_seen import SIGN_EVERY, dead_watches, lease_in
 from sparkop.reconcile.observe import Reading, observe
@@ -68,6 +68,7 @@ from sparkop.resources.incident import folder
 from sparkop.resources.masking import mask
 from sparkop.resources.operations import Action
 from sparkop.resources.registry import RESOURCES
+from sparkop.resources.state import entries_in
 from sparkop.spec.models import ClusterSpec
 from sparkop.threads import AnyOf, Later
 

@@ -6,24 +6,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from sparkop.engines.common import image_reference
-from sparkop.errors import BlockedError, SparkopError
+from sparkop.errors import BlockedError, RebootedError, SparkopError
 from sparkop.hosts.base import Json
 from sparkop.hosts.document import Image
-from sparkop.resources.acts import record
 from sparkop.resources.base import Context, Difference, Resource
 from sparkop.resources.compare import unread
 from sparkop.resources.desired import Desired
 from sparkop.resources.image import build as image_build
 from sparkop.resources.image import travel as image_travel
 from sparkop.resources.image.context import read_context
-from sparkop.resources.made import PULLED
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation, Unknown
+from sparkop.resources.pulled import foresee, keep, take_back
 from sparkop.resources.stamped import short_image
+from sparkop.resources.transfer_program import call
 from sparkop.spec.models import ClusterSpec
 from sparkop.spec.nodes import NodeSpec
 
@@ -62,15 +63,14 @@ class EngineImage(Resource):
         return Difference(tuple(_operations(desired, reference, found)), unknown=tuple(unknown))
 
     def perform(self, operation: Operation, context: Context) -> None:
-        _foresee(context, operation.node, image_reference(context.desired.spec))
-        if operation.action is Action.BUILD:
-            tag = image_build.perform(operation, context, partial(_bring, context, operation.node))
-            _record(context, operation.node, tag)
-        elif operation.action is Action.COPY:
-            source, reference = operation.parameters["from"], operation.parameters["reference"]
-            _copy(context, operation.node, str(source), str(reference))
-        else:
-            _pull(context, operation.node, image_reference(context.desired.spec))
+        node, reference = operation.node, image_reference(context.desired.spec)
+        with _known_as_ours(context, node, reference):
+            if operation.action is Action.BUILD:
+                image_build.perform(operation, context, partial(_bring, context, node))
+            elif operation.action is Action.COPY:
+                _copy(context, node, str(operation.parameters["from"]), reference)
+            else:
+                _pull(context, node, reference)
 
 
 def _operations(desired: Desired, reference: str, found: Mapping[str, Image | None]) -> list[Operation]:
@@ -94,13 +94,13 @@ def _operations(desired: Desired, reference: str, found: Mapping[str, Image | No
 
 def _bring(context: Context, node: str, reference: str) -> None:
     """The base of a build: from a node that has it, else from the registry, which alone knows a tag."""
-    _foresee(context, node, reference)
-    pinned = "@" in reference
-    source = image_travel.giver_of(context, node, reference, lambda _: True) if pinned else None
-    if source is None:
-        _pull(context, node, reference)
-    else:
-        _copy(context, node, source, reference)
+    with _known_as_ours(context, node, reference):
+        pinned = "@" in reference
+        source = image_travel.giver_of(context, node, reference, lambda _: True) if pinned else None
+        if source is None:
+            _pull(context, node, reference)
+        else:
+            _copy(context, node, source, reference)
 
 
 def _copy(context: Context, node: str, source: str, reference: str) -> None:
@@ -121,8 +121,6 @@ def _copy(context: Context, node: str, source: str, reference: str) -> None:
                 remedy=error.remedy or refused.remedy,
                 detail=refused.detail,
             ) from error
-    else:
-        _record(context, node, reference)
 
 
 def _pull(context: Context, node: str, reference: str) -> None:
@@ -134,20 +132,32 @@ def _pull(context: Context, node: str, reference: str) -> None:
         if error.remedy is not None:
             raise
         raise _refused(node, reference, error.message) from error  # the engine refuses before it begins
-    _record(context, node, reference)
 
 
-def _foresee(context: Context, node: str, reference: str) -> None:
-    """Record it before it comes: a transfer goes on when its command is killed, and then nobody would know
-    whose the image is. One that already has the name is the user's until ours has replaced it."""
-    if image_travel.look(context, node, reference) is None:
-        _record(context, node, reference)
+@contextmanager
+def _known_as_ours(context: Context, node: str, reference: str) -> Iterator[None]:
+    """What sparkop brings, ``destroy`` may take away: recorded before it comes, and its id once it has come.
+    Where it was refused, the record is taken back; what else ends a command says nothing of what came."""
+    foresee(context, node, reference, image_travel.look(context, node, reference))
+    try:
+        yield
+    except RebootedError:
+        raise
+    except BlockedError:
+        with suppress(SparkopError):  # the refusal is what is told
+            if not _may_come(context, node, reference):
+                take_back(context, node, reference)
+        raise
+    image = image_travel.look(context, node, reference)
+    if image is not None:
+        keep(context, node, reference, image)
 
 
-def _record(context: Context, node: str, reference: str) -> None:
-    """What sparkop brought, ``destroy`` may take away."""
-    entry = {"id": f"{PULLED}-{reference}", "event": PULLED, "node": node, "reference": reference}
-    record(context, node, {**entry, "at": context.clock.time()})
+def _may_come(context: Context, node: str, reference: str) -> bool:
+    """It is there, or a copy that was given up may still bring it."""
+    if image_travel.look(context, node, reference) is not None:
+        return True
+    return bool(call(context.host(node), context.fence(node), "status", {"kind": KIND})["running"])
 
 
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:
