@@ -117,6 +117,11 @@ class BlockedError(SparkopError):
     exit_code = ExitCode.FAILED
 
 
+class InTheWayError(BlockedError):
+    """Something of the nodes is in the way that would be in the way of any spec: a cable, a full disk,
+    somebody else's containers."""
+
+
 class RebootedError(BlockedError):
     """A node went down and came back while it was waited for: what ran there has to be started again."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkop.cli.options import Choice, output_option, reach_spec, refuse_unsafe, spec_options, yes_option
-from sparkop.errors import BlockedError, DeclinedError, ExitCode, TimedOutError, UsageError
+from sparkop.errors import BlockedError, DeclinedError, ExitCode, InTheWayError, TimedOutError, UsageError
 
 if TYPE_CHECKING:
     from sparkop.reconcile.converge import Approve
@@ -72,7 +72,7 @@ def apply_spec(
         from sparkop.views.progress import logged_progress
 
         approve: Approve | None = None if yes else ask_approval
-        _tell_left_behind(loaded.spec)
+        tell_left_behind(loaded.spec)
         applied = _applied(loaded.spec, choice, rollback, fled)
         with logged_progress(loaded.spec.name) as emit:
             try:
@@ -86,8 +86,8 @@ def apply_spec(
                     confirm_trip=after_trip,
                     adopt=adopt,
                 )
-            except DeclinedError:
-                raise
+            except (DeclinedError, InTheWayError):
+                raise  # another spec would end there, too
             except (BlockedError, TimedOutError):
                 _tell_of_rollback(loaded.spec, applied)
                 raise
@@ -120,7 +120,8 @@ def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
         )
 
 
-def _tell_left_behind(spec: ClusterSpec) -> None:
+def tell_left_behind(spec: ClusterSpec) -> None:
+    """Warn of what ran by the spec before and is out of sight of this one."""
     from sparkop.reconcile.ready_specs import left_by
 
     left = left_by(spec)

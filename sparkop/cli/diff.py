@@ -28,6 +28,7 @@ def command(
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:  # they connect while the rest is imported
         refuse_unsafe(loaded)
+        from sparkop.cli.apply import tell_left_behind
         from sparkop.reconcile.lease_seen import beside_a_writer
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
@@ -37,6 +38,7 @@ def command(
         from sparkop.views.errors import show_note
         from sparkop.views.plan import show_plan
 
+        tell_left_behind(loaded.spec)
         reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())

@@ -18,7 +18,8 @@ def command(
     spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...], last: int, output: str
 ) -> int:
     """Show starts, restarts and their causes, what watch has mended, faults that came and went, edits of the
-    spec that it refused, stops and guard trips. Reads only.
+    spec that it refused (spec-refused) and those that it took again (spec-accepted), stops and guard trips.
+    Reads only.
 
     Exit codes: 0, or 4 when the head could not be read.
     """

@@ -74,6 +74,9 @@ def command(
     fled = dict.fromkeys((*(last.fled if last else ()), *left))
     show_target(target, f"{what} from {rollback.words}", before)
     if rollback.served:
+        click.echo(
+            "where it still serves nothing is done; stopped, destroyed or changed, it is applied", err=True
+        )
         show_others(name, target.path)
     return apply_spec(
         goal,

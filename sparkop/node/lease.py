@@ -125,7 +125,7 @@ def check(lease: Lease, fence: dict[str, Any]) -> dict[str, Any]:
     if lease.get("cluster") != fence["cluster"]:
         raise LeaseError("the state folder belongs to cluster %s" % lease.get("cluster"), lease)
     if lease.get("holder") != fence["holder"] or lease["epoch"] != fence["token"] or lease.get("released"):
-        raise LeaseError(describe(lease), lease)
+        raise LeaseError(describe(lease, fence["holder"]), lease)
     return lease
 
 
@@ -222,8 +222,9 @@ def is_expected(lease: dict[str, Any], expected: Any) -> bool:
     return isinstance(expected, dict) and all(lease.get(key) == expected.get(key) for key in keys)
 
 
-def describe(lease: dict[str, Any]) -> str:
-    """Who has it, or had it last; and why, where it was taken from another."""
+def describe(lease: dict[str, Any], asks: Any = None) -> str:
+    """Who has it, or had it last; and why, where it was taken from another. ``asks``: the holder that asks,
+    who did not give back what another has given back."""
     info = lease.get("info")
     known: dict[str, Any] = info if isinstance(info, dict) else {}
     who, command, silent = known.get("who") or lease.get("holder"), known.get("command"), known.get("silent")
@@ -232,6 +233,8 @@ def describe(lease: dict[str, Any]) -> str:
         told = "%s ran sparkop %s" % (who, BREAK)
     elif isinstance(silent, (int, float)):
         told = "taken over by %s, because nothing was heard of the holder before for %d s" % (told, silent)
+    elif lease.get("released") and asks not in (None, lease.get("holder")):
+        told = "another sparkop has had it since: %s" % told
     elif lease.get("released"):
         return "the lease of token %d was given back" % lease["epoch"]
     else:

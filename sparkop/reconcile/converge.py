@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sparkop.errors import (
     BlockedError,
     DeclinedError,
+    InTheWayError,
     SparkopError,
     UnreachableError,
     WaitInterruptedError,
@@ -41,6 +42,8 @@ Approve = Callable[[Plan], bool]
 
 LONG = ("image", "weights", *GROUP)
 """Kinds whose operations can take minutes or hours."""
+OF_THE_NODES = ("prerequisites", "fabric", "disk", "foreign", "state")
+"""Kinds whose blockers are of the nodes, whatever a spec asks of them."""
 MOST_TIMES = 2
 """How often one operation may be done for the same cause in one run before sparkop gives up."""
 MOST_CAUSES = 5
@@ -272,7 +275,7 @@ def remains(plan: Plan, command: str = "apply") -> None:
     if plan.blockers:
         first = plan.blockers[0]
         more = f" (and {len(plan.blockers) - 1} more)" if len(plan.blockers) > 1 else ""
-        raise BlockedError(
+        raise (InTheWayError if all(map(_of_any_spec, plan.blockers)) else BlockedError)(
             f"{_told(first)}{more}",
             node=first.node,
             remedy=first.remedy,
@@ -283,6 +286,11 @@ def remains(plan: Plan, command: str = "apply") -> None:
         )
     if plan.unknown:
         raise _unread(plan.unknown, command)
+
+
+def _of_any_spec(blocker: Blocker) -> bool:
+    """No other spec mends it."""
+    return kind_of(blocker.resource) in OF_THE_NODES or blocker.cause.field == "disk"
 
 
 def _blocked(blocker: Blocker) -> str:

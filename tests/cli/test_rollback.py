@@ -37,6 +37,7 @@ from sparkop.spec.models import ClusterSpec
 from sparkop.views.console import out, talk
 from sparkop.views.rollback import differences
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+from tests.reconcile.worlds import CHANGES
 
 Write = Callable[..., Path]
 
@@ -222,6 +223,30 @@ def test_a_rollback_that_came_ready_is_not_done_twice(
     assert f"rolling back from {other} to" in capsys.readouterr().err
 
 
+def test_other_specs_are_told_only_where_one_of_them_can_help(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cable was out, and "other specs of this cluster that were ready" came before what to plug in. A
+    rollback of a cluster that was taken down said only "rolled back already", and then started it."""
+    _serve_two(cluster, write)
+    assert run(["rollback"]) == ExitCode.OK
+    target = ready_specs("test")[0].path
+    cluster.stop()
+    capsys.readouterr()
+    assert run(["rollback"]) == ExitCode.OK
+    assert "stopped, destroyed or changed, it is applied" in capsys.readouterr().err
+    cluster.stop()
+    cluster.manner = "die-1"
+    assert run(["apply", str(target), "--yes"]) == ExitCode.FAILED
+    assert "other specs of this cluster that were ready" in capsys.readouterr().err
+    cluster.stop()
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    assert run(["apply", str(target), "--yes"]) == ExitCode.FAILED
+    told = capsys.readouterr().err
+    assert "plug the cable in" in told
+    assert "other specs" not in told
+
+
 def test_a_rollback_that_was_declined_was_none(
     cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +356,23 @@ def test_a_node_that_the_spec_has_no_more_is_told_and_not_touched(
     assert container.running
     assert node.containers[container.spec.name] is container
     assert cluster.plan().converged
+
+
+def test_diff_tells_of_a_node_that_the_spec_has_no_more(
+    cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only apply warned that a rank still runs there."""
+    assert run(["apply", str(write())]) == ExitCode.OK
+    one = write(nodes=[{"name": "spark-1"}])
+    capsys.readouterr()
+
+    @contextmanager
+    def unreached(_spec: ClusterSpec) -> Iterator[dict[str, Host]]:
+        yield {}
+
+    monkeypatch.setattr(nodes, "readable_nodes", unreached)
+    run(["diff", str(one)])
+    assert "spark-2 served before and is not in the spec any more" in capsys.readouterr().err
 
 
 def test_a_state_folder_that_the_spec_has_left_is_told(

@@ -135,6 +135,16 @@ HELD: dict[str, Any] = {
 }  # fmt: skip
 
 
+def test_who_has_lost_the_lease_is_told_that_another_had_it_since(tmp_path: Path) -> None:
+    """An apply that woke up was told that "the lease of token 16 was given back": it had given back none."""
+    lease.write(str(tmp_path), {**HELD, "holder": "b", "epoch": 4, "released": True})
+    fence = {"cluster": "c", "holder": "a", "token": 3}
+    with pytest.raises(
+        lease.LeaseError, match=r"another sparkop has had it since: b \(apply\), token 4; the"
+    ):
+        lease.perform(str(tmp_path), "lease.renew", fence, {})
+
+
 @pytest.mark.parametrize("step", ["lease.renew", "lease.release", "lease.acquire"])
 def test_on_a_full_disk_a_lease_is_kept_given_back_and_taken_again(
     step: str, tmp_path: Path, request: pytest.FixtureRequest
