@@ -102,6 +102,8 @@ class Life:
     """Since when neither tokens nor counters come."""
     served_since: float | None = None
     """Since when it serves without a break."""
+    ready: bool = False
+    """The history has said of this group that it served."""
 
     def state(self, now: float) -> EndpointState:
         """The same for ``reconcile``, which asks how long it lasts."""
@@ -131,7 +133,6 @@ _BELIEVED = {
     Serving.DEGENERATE: Verdict.DEGENERATE,
     Serving.BROKEN: Verdict.BROKEN,
     Serving.LOADING: Verdict.BROKEN,
-    Serving.SILENT: Verdict.SILENT,
 }
 
 
@@ -139,6 +140,9 @@ def judge(before: Life, seen: Seen) -> Life:
     """Fold one more look into what is known."""
     if before.epoch != seen.epoch:
         before = Life(epoch=seen.epoch, since=seen.at, moved_at=seen.at)
+    elif seen.served and not before.ready and before.served_since is None:
+        before, seen = _started(before, seen)
+    before = replace(before, ready=before.ready or seen.served)
     life = _counted(before, seen)
     life = _answered(life, seen)
     verdict, detail = _verdict(life, seen)
@@ -151,14 +155,27 @@ def judge(before: Life, seen: Seen) -> Life:
     return replace(life, verdict=verdict, detail=detail, served_since=served if keeps else None)
 
 
+def _started(life: Life, seen: Seen) -> tuple[Life, Seen]:
+    """Another has waited for its start: how it did while it loaded, up to the answer that was asked for then,
+    says nothing of how it serves. Else 503 before was believed as its death as soon as it served."""
+    fresh = Life(epoch=life.epoch, since=seen.at, counters=life.counters, moved_at=seen.at)
+    good = seen.answer is not None and seen.answer.serving is Serving.READY
+    return fresh, seen if good else replace(seen, answer=None)
+
+
 def _counted(life: Life, seen: Seen) -> Life:
     """What the counters tell. Tokens for others prove that no generation hangs; garbage counts, too."""
     now, then = seen.counters, life.counters
-    if now is None or not now.told:
+    if now is None:
+        return life
+    if life.last_bad is Serving.SILENT and life.unheard_since is not None:
+        life = replace(life, bad=1, moved_at=seen.at)  # it listens again
+    life = replace(life, unheard_since=None)
+    if not now.told:
         return life
     if then is None:
-        return replace(life, counters=now, moved_at=seen.at, unheard_since=None)
-    life = replace(life, counters=now, unheard_since=None)
+        return replace(life, counters=now, moved_at=seen.at)
+    life = replace(life, counters=now)
     if not now.moved_since(then):
         return life
     if life.last_bad is not Serving.WEDGED:
@@ -200,20 +217,22 @@ def _verdict(life: Life, seen: Seen) -> tuple[Verdict, str]:
         return Verdict.STARTING, detail
     if life.bad < BELIEVED:
         return _once_bad(bad, detail)
-    if bad is Serving.WEDGED:
+    if bad in (Serving.WEDGED, Serving.SILENT):
         return _wedged(life, seen, detail)
     return _BELIEVED.get(bad, Verdict.SLOW), detail
 
 
 def _once_bad(bad: Serving, detail: str) -> tuple[Verdict, str]:
     """An answer that does not come may be late; garbage or an error is not."""
-    if bad not in _BELIEVED:
+    if bad is not Serving.SILENT and bad not in _BELIEVED:
         return Verdict.SLOW, detail
     return Verdict.SUSPECTED, f"one answer was {bad}: {detail}" if detail else f"one answer was {bad}"
 
 
 def _wedged(life: Life, seen: Seen, detail: str) -> tuple[Verdict, str]:
     """Two generations without a token. Requests run then by themselves: ours."""
+    if life.unheard_since is not None and life.last_bad is Serving.SILENT:
+        return Verdict.SILENT, detail
     if life.unheard_since is not None:
         return Verdict.SILENT, f"{detail}; its counters do not answer either"
     if seen.counters is None or not seen.counters.told:
@@ -226,4 +245,4 @@ def _wedged(life: Life, seen: Seen, detail: str) -> tuple[Verdict, str]:
 def _began(verdict: Verdict, life: Life, seen: Seen) -> float:
     if verdict is Verdict.SILENT and life.unheard_since is not None:
         return life.unheard_since
-    return life.bad_since if verdict in (Verdict.SILENT, Verdict.BROKEN) else seen.at
+    return life.bad_since if verdict is Verdict.BROKEN else seen.at

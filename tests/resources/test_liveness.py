@@ -95,6 +95,47 @@ def test_503_is_a_start_before_and_a_death_after_it_has_served() -> None:
     assert verdict(*loading, served=True) is Verdict.BROKEN
 
 
+def test_what_was_seen_of_a_start_by_another_says_nothing_of_the_group_that_serves() -> None:
+    """As soon as its apply had written ``ready``, 503 before it was believed as its death, and six minutes in
+    which nothing listened as a silent API: watch restarted a group that served."""
+    for before in (Serving.LOADING, Serving.SILENT, Serving.WEDGED, Serving.BROKEN):
+        life = Life()
+        for number in range(40):
+            state = EndpointState(before, "while it loads")
+            life = judge(life, Seen(1000 + 10.0 * number, 3, False, None, state))
+        for at, state in ((1400.0, EndpointState(before, "asked before")), (1401.0, None), (1410.0, None)):
+            life = judge(life, Seen(at, 3, True, REST, state))
+            assert (life.verdict, life.bad, life.unheard_since) == (Verdict.UNKNOWN, 0, None)
+        life = judge(life, Seen(1420.0, 3, True, REST, EndpointState(Serving.READY)))
+        assert life.verdict is Verdict.SERVING
+        for at in (1430.0, 1440.0):
+            life = judge(life, Seen(at, 3, True, None, EndpointState(Serving.LOADING)))
+        assert life.verdict is Verdict.BROKEN, "what it does afterwards counts"
+
+
+def test_a_history_that_is_not_read_for_a_look_makes_no_bad_answer_undone() -> None:
+    life = looks((Serving.BROKEN, REST))
+    life = judge(life, Seen(1030.0, 3, False, REST, None))
+    life = judge(life, Seen(1060.0, 3, True, REST, EndpointState(Serving.BROKEN)))
+    assert life.verdict is Verdict.BROKEN
+
+
+def test_nothing_is_silent_whose_counters_answer() -> None:
+    """Five minutes begin when the counters are last heard, and end as soon as they are heard again."""
+    refused = (Serving.SILENT, None)
+    assert verdict(READY, *[refused] * 12) is Verdict.SILENT
+    for heard in (REST, Counters()):
+        life = looks(READY, *[refused] * 12, (None, heard))
+        assert life.verdict is Verdict.SUSPECTED
+        life = judge(judge(life, Seen(2000.0, 3, True, None, None)), Seen(2010.0, 3, True, None, None))
+        assert (life.verdict, life.unheard_since) == (Verdict.SUSPECTED, 2000.0)
+        life = judge(life, Seen(2020.0, 3, True, None, EndpointState(Serving.SILENT)))
+        assert life.verdict is Verdict.SILENT
+        assert life.state(2020.0).lasted == 20.0
+    moving = [(Serving.SILENT, Counters(generated=7.0 + number)) for number in range(20)]
+    assert verdict(READY, *moving) is Verdict.SLOW
+
+
 def test_a_new_group_begins_anew() -> None:
     life = looks(READY, NO_TOKEN, NO_TOKEN)
     assert judge(life, Seen(2000, 4, False, REST, None)).verdict is Verdict.STARTING
