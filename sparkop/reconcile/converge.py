@@ -29,9 +29,13 @@ from sparkop.resources import trip
 from sparkop.resources.acts import record
 from sparkop.resources.base import Clock, RealClock, Resource
 from sparkop.resources.compare import counted
+from sparkop.resources.endpoint import KIND as ENDPOINT
 from sparkop.resources.events import Event, Listener, Phase, ignore
+from sparkop.resources.group import unrecorded
+from sparkop.resources.labels import Stamp
 from sparkop.resources.observed import AGREED_ADOPT, AGREED_TRIP
 from sparkop.resources.operations import Blocker, Operation, Unknown, kind_of, with_remedy
+from sparkop.resources.ready import record_ready
 from sparkop.resources.registry import RESOURCES
 from sparkop.serving.canary import EndpointState
 from sparkop.spec.models import ClusterSpec
@@ -77,7 +81,8 @@ def converge(
     clock: Clock | None = None,
     resources: Sequence[Resource] = RESOURCES,
 ) -> Converged:
-    """What ``apply`` does. The lease is taken only when there is something to do, and given back always.
+    """What ``apply`` does. The lease is taken only when there is something to do or to write down, and given
+    back always.
 
     ``confirm_trip``: launch again the numbers that the memory guard has stopped. ``adopt``: replace
     containers that have the ranks' names but are not sparkop's.
@@ -92,7 +97,7 @@ def converge(
     reading, plan = run.look()
     if not plan.operations:
         remains(plan, command)
-        if not run.clears(reading):
+        if not run.owes(reading):
             return Converged(reading, 0)
     run.ask(plan)
     holder = holder or new_holder()
@@ -198,8 +203,7 @@ class _Run:
             held.check()
             if not plan.operations:
                 remains(plan, self.command)
-                if self.clears(reading):
-                    self.clear(reading, held)
+                self.settle(reading, held)
                 return Converged(reading, self.done)
             back = lease_nodes(reading, plan).keys() - held.fences.keys()
             if back - self.came_back:
@@ -224,14 +228,27 @@ class _Run:
         """A human's apply begins the budget of restarts anew, also when nothing is to be done."""
         return self.command == "apply" and counts_against(reading.history)
 
-    def clear(self, reading: Reading, held: Held) -> None:
-        """Write it down, where ``watch`` counts."""
+    def owes(self, reading: Reading) -> bool:
+        """Whether the history lacks something although nothing is to be done."""
+        return self.clears(reading) or self.serves_unrecorded(reading) is not None
+
+    def serves_unrecorded(self, reading: Reading) -> Stamp | None:
+        """Of the group whose first token this run is the first to see that writes."""
+        if not any(resource.kind == ENDPOINT for resource in self.resources):
+            return None
+        return unrecorded(reading.desired, reading.observed, reading.history)
+
+    def settle(self, reading: Reading, held: Held) -> None:
+        """Write down what the history lacks, where ``watch`` counts."""
         if self.spec.head.name not in held.fences:
             return
-        at = self.clock.time()
         context = context_of(reading, held, emit=self.emit, stop=self.stop, clock=self.clock)
-        record(context, self.spec.head.name, {"id": f"{CLEARED}-{at:.0f}", "event": CLEARED, "at": at})
-        self.note("earlier restarts by watch count no more")
+        if serving := self.serves_unrecorded(reading):
+            record_ready(context, serving, None)
+        if self.clears(reading):
+            at = self.clock.time()
+            record(context, self.spec.head.name, {"id": f"{CLEARED}-{at:.0f}", "event": CLEARED, "at": at})
+            self.note("earlier restarts by watch count no more")
 
     def after_a_trip(self, held: Held) -> None:
         """Where a memory guard has killed ranks that were started: take the others down, and raise what it

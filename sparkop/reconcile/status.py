@@ -13,6 +13,7 @@ from sparkop.reconcile.lease_seen import Sign, signs_in
 from sparkop.reconcile.measured import Measured
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
+from sparkop.reconcile.restrain import starts_group
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.unplanned import unplanned
 from sparkop.reconcile.unserved import AGAIN, Unserved, answered, mends, unread, unserved
@@ -196,17 +197,18 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
         speeds=speeds_in(spec, observed.documents.get(desired.head)),
         open=access.open,
         endpoint_cause=explained.cause if explained else "",
-        endpoint_remedy=_remedy(explained, served, alive),
+        endpoint_remedy=_remedy(explained, served, alive, starts=any(map(starts_group, plan.operations))),
         loading=still,
         transfers=running_told(observed.documents),
     )
 
 
-def _remedy(explained: Explained | None, served: Unserved, watching: Sign | None) -> str:
-    """What to do: of a watch that lives, that it starts the group again; and what it can't do."""
-    if explained is None:
+def _remedy(explained: Explained | None, served: Unserved, watching: Sign | None, *, starts: bool) -> str:
+    """What to do: of a watch that lives, that it starts the group again; and what it can't do. ``starts``:
+    a new start of the group is planned; else nothing is said of one."""
+    if explained is None or (explained.starts_anew and not starts):
         return served.remedy
-    if watching is None:
+    if watching is None and starts:
         return explained.remedy
     return served.remedy if explained.restart_helps else f"{served.remedy}\n{explained.remedy}"
 

@@ -8,7 +8,7 @@ from sparkop.hosts.base import ReadableHost
 from sparkop.resources.base import Clock, Context, Difference, Resource
 from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import Desired
-from sparkop.resources.group import Group, age, examine
+from sparkop.resources.group import Group, age, examine, start_window
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation
 from sparkop.resources.ready import wait_ready
@@ -35,12 +35,14 @@ LARGE = 900.0
 
 def normal_start(spec: ClusterSpec, measured: float | None) -> str:
     """How long a start takes as a rule. ``measured``: seconds of the last one here."""
-    known = "no start was measured here yet"
+    return f"{_known_start(spec, measured)}; given up after {human_seconds(float(spec.ready.deadline))}"
+
+
+def _known_start(spec: ClusterSpec, measured: float | None) -> str:
     if measured is not None:
-        known = f"the last start took {human_seconds(measured)}"
-    elif spec.ready.deadline > LARGE:
-        known += f": {_first_start(spec.weights.repository)}"
-    return f"{known}; given up after {human_seconds(float(spec.ready.deadline))}"
+        return f"the last start took {human_seconds(measured)}"
+    told = f": {_first_start(spec.weights.repository)}" if spec.ready.deadline > LARGE else ""
+    return f"no start was measured here yet{told}"
 
 
 def _first_start(repository: str) -> str:
@@ -54,8 +56,30 @@ def _first_start(repository: str) -> str:
 
 def loading(desired: Desired, observed: Observed, history: History) -> str:
     """What is to be said of ranks that run, have not served and are within their time; empty for others."""
-    told = _loading_for(desired, observed, history, examine(desired, observed, history))
-    return f"{told}; {normal_start(desired.spec, history.start_seconds)}" if told else ""
+    group = examine(desired, observed, history)
+    told, spec = _loading_for(desired, observed, history, group), desired.spec
+    if not told:
+        return ""
+    if (_youngest(observed, group) or 0.0) <= float(spec.ready.deadline):
+        return f"{told}; {normal_start(spec, history.start_seconds)}"
+    # the apply that started them has given up, and the next one waits on
+    window = human_seconds(start_window(spec, observed.endpoint))
+    return f"{told}; {_known_start(spec, history.start_seconds)}; sparkop apply starts it anew after {window}"
+
+
+def _youngest(observed: Observed, group: Group) -> float | None:
+    """Seconds since the last of the ranks was started; None where no age is known."""
+    ages = [age(found.container, observed.documents[found.node]) for found in group.found]
+    return min((each for each in ages if each is not None), default=None)
+
+
+def _left(cost: Cost, observed: Observed, group: Group) -> Cost:
+    """What the wait for ranks that run already takes still."""
+    ran = _youngest(observed, group)
+    if cost.seconds is None or ran is None:
+        return cost
+    left = cost.seconds - ran
+    return Cost(seconds=left) if left > 0 else Cost(seconds=None, late=True)
 
 
 def _loading_for(desired: Desired, observed: Observed, history: History, group: Group) -> str:
@@ -92,7 +116,7 @@ class Endpoint(Resource):
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
             told = _loading_for(desired, observed, history, group) or told
-            return Difference((_wait(desired, told, cost),))
+            return Difference((_wait(desired, told, _left(cost, observed, group)),))
         if state.serving is Serving.UNAUTHORISED and has_key(desired.spec):
             return Difference()  # the key is lost, and restored first
         if state.serving in (Serving.UNAUTHORISED, Serving.FAILED):
@@ -103,7 +127,8 @@ class Endpoint(Resource):
         return Difference(warnings=tuple(warnings))
 
     def perform(self, operation: Operation, context: Context) -> None:
-        if operation.cost.seconds is None and context.desired.spec.ready.deadline > LARGE:
+        cost = operation.cost
+        if cost.seconds is None and not cost.late and context.desired.spec.ready.deadline > LARGE:
             context.progress(normal_start(context.desired.spec, None))
         wait_ready(
             context, question_of(context.desired, read_key(context.desired, context.host(operation.node)))

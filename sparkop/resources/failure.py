@@ -6,6 +6,8 @@ The patterns are what vLLM, SGLang, NCCL and gloo print (recorded from real runs
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
 
 from sparkop.hosts.document import Container
 from sparkop.records import dataclass
@@ -14,7 +16,11 @@ from sparkop.resources.group import state_text
 REBOOTED = "a reboot or a power cut ended what ran there"
 """Of a node that has another boot id than before."""
 TAIL = 40
-"""Lines of a dead rank's log that are shown."""
+"""Lines of a rank's log that are shown."""
+READ = 10 * TAIL
+"""Lines that are read for them: what only repeats takes one of those that are shown."""
+_REQUEST = re.compile(r'"(?:GET|POST) [^"]*"\s+[1-5]\d\d\b')
+"""As uvicorn prints each request, with the asker's port and often the time before it."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,18 @@ PATTERNS = (
         "set engine.offline: true, or correct weights.path",
     ),
 )
+
+
+def last_lines(lines: Iterable[str]) -> list[str]:
+    """The last ones, those that repeat one after another told once: an API that answers 503 to every question
+    of ours hid all else."""
+    runs = [list(run) for _, run in groupby(lines, key=_without_numbers)]
+    told = [run[-1] if len(run) == 1 else f"{run[-1]} ({len(run)} times)" for run in runs]
+    return told[-TAIL:]
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\d+", "0", line) if _REQUEST.search(line) else line
 
 
 def likely_cause(container: Container | None, lines: list[str]) -> tuple[str, str] | None:

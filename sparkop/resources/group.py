@@ -267,7 +267,8 @@ def _group_causes(
 
 
 def had_its_time(desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]) -> bool:
-    """Whether the group is past its start: it has served before, or its ``start_window`` is over.
+    """Whether the group is past its start: it has served before, or its ``start_window`` is over. Of one that
+    served and has a rank that was started anew outside of sparkop, that rank's counts.
 
     Who looks again and again gives a group that has served its ``PATIENCE``, however old it is. Ages are
     taken by each node's own clock.
@@ -281,12 +282,21 @@ def had_its_time(desired: Desired, observed: Observed, history: History, found: 
             return True
     ages = [age(f.container, observed.documents[f.node]) for f in found]
     known = [seconds for seconds in ages if seconds is not None]
-    window = float(desired.spec.ready.deadline) if served else start_window(desired.spec, observed.endpoint)
-    return bool(known) and min(known) > window
+    return bool(known) and min(known) > start_window(desired.spec, observed.endpoint)
+
+
+def unrecorded(desired: Desired, observed: Observed, history: History) -> Stamp | None:
+    """Of a group that serves as desired without an entry of that: whoever waited for it was killed, or its
+    history is lost. Until it is written, its faults count as part of its start."""
+    if observed.endpoint.serving is not Serving.READY:
+        return None
+    group = examine(desired, observed, history)
+    own = [each.stamp for each in group.found if each not in group.left_over]
+    return own[0] if own and not group.causes and history.ready_epoch < own[0].epoch else None
 
 
 def start_window(spec: ClusterSpec, endpoint: EndpointState) -> float:
-    """Seconds from the start of a group that has not served yet until it is started anew."""
+    """Seconds from the start of the youngest rank until a group that gives no token is started anew."""
     quiet = endpoint.serving in (Serving.SILENT, Serving.LOADING)
     return float(spec.ready.deadline) + (LATE if quiet else 0.0)
 

@@ -73,8 +73,10 @@ class Cost:
 
     bytes: int = 0
     seconds: float | None = 0.0
-    """None: nobody has measured it yet."""
+    """None: nobody has measured it yet, or it is ``late``."""
     stops_serving: bool = False
+    late: bool = False
+    """It goes on already, for longer than the last time took."""
 
 
 @dataclass(frozen=True)

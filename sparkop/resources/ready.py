@@ -24,9 +24,9 @@ from sparkop.resources.acts import record
 from sparkop.resources.base import Context
 from sparkop.resources.compare import human_seconds, precise_seconds
 from sparkop.resources.desired import DesiredRank
-from sparkop.resources.failure import REBOOTED, TAIL, headline, likely_cause
+from sparkop.resources.failure import READ, REBOOTED, TAIL, headline, last_lines, likely_cause
 from sparkop.resources.group import age, ended_ago, start_window
-from sparkop.resources.labels import CLUSTER, stamp_of
+from sparkop.resources.labels import CLUSTER, Stamp, stamp_of
 from sparkop.resources.masking import mask
 from sparkop.serving.canary import EndpointState, Question, Serving, ask_once
 from sparkop.threads import Later, side_by_side
@@ -224,10 +224,10 @@ def _tail(context: Context, seen: _Seen) -> list[str]:
     if seen.container is None:
         return []
     try:
-        found = list(context.host(seen.rank.node).log_lines(seen.container.name, tail=TAIL))
+        found = list(context.host(seen.rank.node).log_lines(seen.container.name, tail=READ))
     except (SparkopError, OSError):
         return []
-    return [mask(line) for line in found]
+    return last_lines(map(mask, found))
 
 
 def _late(context: Context, seen: list[_Seen], last: EndpointState) -> TimedOutError:
@@ -252,7 +252,11 @@ def _remember(context: Context, seen: list[_Seen]) -> None:
     stamp = stamp_of(head.container.labels) if head and head.container else None
     if head is None or head.container is None or stamp is None:
         return
-    took = age(head.container, head.document)
+    record_ready(context, stamp, age(head.container, head.document))
+
+
+def record_ready(context: Context, stamp: Stamp, took: float | None) -> None:
+    """Write down that the group serves. ``took``: seconds from its start; None: nobody waited for it."""
     entry = {
         "id": f"ready-{stamp.epoch}",
         "event": "ready",

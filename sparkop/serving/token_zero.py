@@ -32,6 +32,8 @@ class Explained:
     remedy: str
     restart_helps: bool = False
     """A new start of all ranks is all that has to be done, whoever does it."""
+    starts_anew: bool = False
+    """The remedy begins with a new start: nothing to say while none is due."""
 
 
 def is_harmless(line: str) -> bool:
@@ -61,7 +63,8 @@ def explain_text(spec: ClusterSpec, text: str) -> Explained:
     """The same, of an answer that has been found to be no answer."""
     again = "sparkop apply starts all ranks again, which empties the prefix cache"
     if not isinstance(spec.engine, SglangEngine) or not is_token_zero(text):
-        return Explained("the prefix cache may hold an answer that went wrong", again, restart_helps=True)
+        cause = "the prefix cache may hold an answer that went wrong"
+        return Explained(cause, again, restart_helps=True, starts_anew=True)
     if spec.image.build is None:
         return Explained(
             f"token 0: the image {spec.image.reference} is used as it is, and its sparse attention may have "
@@ -73,4 +76,5 @@ def explain_text(spec: ClusterSpec, text: str) -> Explained:
         "token 0: the backend was checked when the image was built, so rather a prefix cache that holds such "
         "an answer, or thinking with tools",
         f"{again}; if it comes back with tools, set engine.thinking: false, or a temperature of 0.7 or lower",
+        starts_anew=True,
     )

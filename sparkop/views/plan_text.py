@@ -53,7 +53,9 @@ def cost_text(cost: Cost) -> str:
     """``stops serving, 1.5 GiB, 12 min``; empty when it costs next to nothing."""
     parts = ["stops serving"] if cost.stops_serving else []
     parts += [human_bytes(cost.bytes)] if cost.bytes else []
-    if cost.seconds is None:
+    if cost.late:
+        parts.append("longer than the last time")
+    elif cost.seconds is None:
         parts.append("time not measured yet")
     elif 0 < cost.seconds < 1:
         parts.append("a second or less")

@@ -225,6 +225,28 @@ def test_ranks_that_load_beyond_the_deadline_are_waited_for_by_the_next_apply_an
     assert len(cluster.started) == 2 * len(started), "they hang"
 
 
+def test_a_rank_started_anew_in_a_group_that_served_gets_the_time_that_the_advice_promises() -> None:
+    """That apply waits was the advice, and the next plan was a new start of all ranks."""
+    cluster = serving()
+    node, rank = cluster.rank(1)
+    node.exit(rank.spec.name, 0)
+    node.start(rank)  # docker restart
+    cluster.clock.sleep(30 * 60)
+    node.exit(rank.spec.name, 0)
+    node.start(rank)
+    cluster.manner = "loading"
+    started = list(cluster.started)
+    with pytest.raises(TimedOutError) as caught:
+        cluster.apply()
+    assert "sparkop apply waits up to 5 min more for them; after that" in (caught.value.remedy or "")
+    assert [each.resource for each in cluster.plan().operations] == ["endpoint"]
+    with pytest.raises(TimedOutError) as caught:
+        cluster.apply()
+    assert cluster.started == started, "it waits, as was said"
+    assert (caught.value.remedy or "").startswith("sparkop apply starts all ranks anew")
+    assert "rank/0" in [each.resource for each in cluster.plan().operations]
+
+
 def test_ranks_that_load_beyond_the_deadline_come_up_while_the_next_apply_waits() -> None:
     cluster = Cluster.make()
     cluster.manner = "loading"

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from sparkop.errors import SparkopError
-from sparkop.hosts.simulated_node import Fault, SimulatedCrash
-from tests.reconcile.simulation import Cluster, spec_of
+from sparkop.hosts.simulated_node import Fault, SimulatedContainer, SimulatedCrash, SimulatedNode
+from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
+from tests.reconcile.watching import entries
 from tests.reconcile.worlds import CHANGES
 
 
@@ -127,3 +128,58 @@ def test_the_matrix_is_no_empty_one() -> None:
     """As many writes as an apply from nothing has at least: 15 operations and the lease on two nodes."""
     assert len(undisturbed(fresh, "apply")[0]) >= 19
     assert len(undisturbed(serving, "stop")[0]) >= 8
+
+
+def ready_unseen() -> Cluster:
+    """The last step of an apply (a rank had died) is broken off, and the group comes up by itself."""
+    cluster = with_a_dead_rank()
+    cluster.begin()
+    cluster.manner = "serve"
+    return cluster
+
+
+def told_ready(cluster: Cluster) -> list[int]:
+    return [entry["epoch"] for entry in entries(cluster, "ready")]
+
+
+def test_a_group_that_came_up_while_nobody_waited_is_written_down_by_the_next_apply() -> None:
+    """Its history lacked ``ready`` for ever, as if it had never served. Once: the apply after it writes
+    nothing, and diff, which writes nothing either, finds no difference."""
+    cluster = ready_unseen()
+    assert told_ready(cluster) == [1]
+    assert cluster.plan().converged
+    started = list(cluster.started)
+    assert cluster.apply().operations == 0
+    assert cluster.started == started, "it serves: nothing is started"
+    assert told_ready(cluster) == [1, 2]
+    entry = entries(cluster, "ready")[-1]
+    assert entry["seconds"] is None, "nobody has measured the start"
+    assert 0 <= cluster.clock.time() - entry["at"] < 60
+    writes = len(cluster.world.writes)
+    cluster.apply()
+    assert len(cluster.world.writes) == writes
+
+
+def test_a_fault_of_a_group_that_came_up_while_nobody_waited_is_mended() -> None:
+    """Degenerate answers were taken for a part of its start: apply waited for it, and mended nothing."""
+    cluster = ready_unseen()
+    cluster.apply()
+    cluster.manner = "degenerate"
+    assert "rank/0" in [each.resource for each in cluster.plan().operations]
+
+    def started(node: SimulatedNode, container: SimulatedContainer) -> None:
+        cluster.manner = "serve"
+        cluster.started_one(node, container)
+
+    cluster.world.on_start = started
+    cluster.apply()
+    assert told_ready(cluster) == [1, 2, 3]
+
+
+def test_a_download_does_not_write_that_a_group_serves() -> None:
+    """It plans nothing for the group."""
+    cluster = ready_unseen()
+    writes = len(cluster.world.writes)
+    weights = tuple(resource for resource in SIMULATED if resource.kind == "weights")
+    cluster.apply(command="download", resources=weights)
+    assert len(cluster.world.writes) == writes

@@ -16,7 +16,7 @@ from sparkop.reconcile.restrain import Asked, By
 from sparkop.reconcile.status import Status, status_of
 from sparkop.reconcile.unserved import DRIFTED, mends
 from sparkop.resources.group import KEY_REMEDY
-from sparkop.resources.operations import Blocker, Cause
+from sparkop.resources.operations import Action, Blocker, Cause
 from sparkop.serving.canary import EndpointState, Serving
 from sparkop.serving.token_zero import Explained
 from sparkop.views.outcomes import show_destroyed, show_stopped
@@ -138,6 +138,18 @@ def test_ranks_that_load_are_waited_for() -> None:
     assert (found.endpoint, found.endpoint_remedy) == (
         "loading",
         "wait for it; sparkop logs -f shows how far it is",
+    )
+
+
+def test_nothing_is_said_of_a_new_start_while_the_plan_only_waits() -> None:
+    """Status said that apply starts all ranks again, and apply waited for tokens."""
+    cluster = Cluster.make()
+    cluster.begin()
+    cluster.manner = "degenerate"
+    assert [each.action for each in cluster.plan().operations] == [Action.WAIT]
+    assert told(status(cluster))[0::2] == (
+        "degenerate",
+        "sparkop logs tells why; sparkop apply waits for its tokens",
     )
 
 

@@ -117,6 +117,27 @@ def test_status_tells_the_last_start_as_the_measure_and_no_loading_of_what_serve
     cluster.begin()
     assert "the last start took 12 min; given up after 45 min" in shown(cluster, capsys)
     cluster.clock.sleep(46 * 60)
-    assert "longer than ready.deadline" in shown(cluster, capsys)
+    late = shown(cluster, capsys)
+    assert (
+        "longer than ready.deadline; the last start took 12 min; sparkop apply starts it anew after" in late
+    )
+    assert "after 50 min" in late
+    assert "given up" not in late, "apply waits on, and so is the advice"
     cluster.clock.sleep(5 * 60)
     assert "loading for" not in shown(cluster, capsys)
+
+
+def test_the_wait_for_ranks_that_load_already_tells_what_is_left_of_a_usual_start() -> None:
+    """``loading for 21 s [about 2 s]``: an estimate that is over is none."""
+    cluster = cluster_of()
+    cluster.apply()
+    remember(cluster, 700.0)
+    cluster.stop()
+    cluster.begin()
+    for passed, text, figure in ((400, "[about 5 min]", 300.0), (400, "[longer than the last time]", None)):
+        cluster.clock.sleep(passed)
+        plan = cluster.plan()
+        (line,) = plan_lines(plan)
+        assert line.endswith(text), line
+        seconds = plan_json(plan)["operations"][0]["cost"]["seconds"]
+        assert seconds == (None if figure is None else pytest.approx(figure, abs=10))

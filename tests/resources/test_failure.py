@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkop.hosts.document import Container
-from sparkop.resources.failure import likely_cause
+from sparkop.resources.failure import TAIL, last_lines, likely_cause
 
 
 def container(code: int = 1, *, oom: bool = False) -> Container:
@@ -97,3 +97,16 @@ def test_137_alone_is_not_taken_for_out_of_memory() -> None:
 def test_ordinary_lines_mean_nothing(line: str) -> None:
     """The poll for a broadcast block is no proof of a hang; progress is no missing file."""
     assert likely_cause(container(0), [line]) is None
+
+
+def test_requests_that_repeat_take_one_of_the_lines_that_are_shown() -> None:
+    """Forty times the same answer to sparkop's own question were all that was shown."""
+    asked = [
+        f'INFO:     127.0.0.1:{port} - "POST /v1/chat/completions HTTP/1.1" 503 Service Unavailable'
+        for port in range(40_000, 40_100)
+    ]
+    lines = [f"Loading shard {number}/50" for number in range(50)]
+    shown = last_lines([*lines, *asked, "still loading", "still loading"])
+    assert len(shown) == TAIL
+    assert shown[-2:] == [f"{asked[-1]} (100 times)", "still loading (2 times)"]
+    assert shown[-3] == lines[-1], "progress is no repetition"
