@@ -28,7 +28,7 @@ from sparkop.resources.compare import counted, human_bytes
 from sparkop.resources.events import Event, Listener, Phase, ignore
 from sparkop.resources.made import IMAGE, KIND, STATE, TRANSFERS, WEIGHTS, Made, words_for
 from sparkop.resources.operations import Action, Cause, Cost, Operation
-from sparkop.resources.pulled import is_ours, pulled_in
+from sparkop.resources.pulled import is_ours, is_unclear, pulled_in
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.stamped import short_image
 from sparkop.resources.state import HISTORY, entries_in, first_of, history_damaged, owner_of
@@ -252,6 +252,7 @@ def destroy(
     )
     reading = look(stop=stop)
     _tell_damage(reading, emit)
+    _tell_unclear(reading, emit)
     if weights:
         _check_checkpoint(reading)
         _tell_kept(reading, emit)
@@ -300,6 +301,20 @@ def _tell_in_use(reading: Reading, emit: Listener) -> None:
                 text = (
                     f"kept: image {shown}, of which container {container} is made; "
                     "sparkop destroy again once that is gone"
+                )
+                emit(Event(Phase.NOTE, node=name, text=text))
+
+
+def _tell_unclear(reading: Reading, emit: Listener) -> None:
+    """Images under tags whose pull was broken off: they may be what a user has put there since."""
+    for name, document in reading.observed.documents.items():
+        for entry in pulled_in(document):
+            reference = str(entry["reference"])
+            image = document.docker.images.get(reference) if document.docker else None
+            if image is not None and is_unclear(entry, image):
+                text = (
+                    f"kept: image {reference}, which may be yours: when it came, no sparkop was there to see "
+                    f"it; docker rmi {shlex.quote(reference)} removes it"
                 )
                 emit(Event(Phase.NOTE, node=name, text=text))
 

@@ -2,7 +2,8 @@
 
 The entry is written before an image comes, without ``image``: a transfer goes on when its command is killed,
 and then nobody would know whose the image is. Once the image is there, its id is in the entry: what a user
-puts under the same name later is not ours.
+puts under the same name later is not ours. Where a command was killed between the two, a digest or our label
+tells; of a tag alone nobody knows whose image it names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sparkop.hosts.base import Json
 from sparkop.hosts.document import Document, Image
 from sparkop.resources.acts import drop_record, record
 from sparkop.resources.base import Context
+from sparkop.resources.labels import BUILT_FOR
 from sparkop.resources.state import entries_in
 
 PULLED = "pulled"
@@ -32,16 +34,25 @@ def is_foreseen(entry: Mapping[str, Any]) -> bool:
 
 def is_ours(entry: Mapping[str, Any], image: Image) -> bool:
     """Whether what stands under the entry's reference is what sparkop brought."""
-    return is_foreseen(entry) or entry["image"] == image.id
+    if not is_foreseen(entry):
+        return bool(entry["image"] == image.id)
+    return "@" in str(entry["reference"]) or BUILT_FOR in image.labels
 
 
-def foresee(context: Context, node: str, reference: str, found: Image | None) -> None:
-    """Record that it is about to come. What has the name already (``found``) is the user's until ours has
-    replaced it, unless it is ours itself."""
+def is_unclear(entry: Mapping[str, Any], image: Image) -> bool:
+    """Whether it may be what sparkop was about to bring, or what a user has put there since."""
+    return is_foreseen(entry) and not is_ours(entry, image)
+
+
+def is_known_as_ours(context: Context, node: str, reference: str, image: Image) -> bool:
+    """Whether the history says so of what has this name."""
     known = pulled_in(context.observed.documents[node])
-    ours = [entry for entry in known if entry.get("id") == _identifier(reference)]
-    if found is None or any(is_ours(entry, found) for entry in ours):
-        _record(context, node, reference)
+    return any(each.get("id") == _identifier(reference) and is_ours(each, image) for each in known)
+
+
+def foresee(context: Context, node: str, reference: str) -> None:
+    """Record that it is about to come."""
+    _record(context, node, reference)
 
 
 def keep(context: Context, node: str, reference: str, image: Image) -> None:

@@ -205,22 +205,49 @@ def test_an_image_that_a_user_has_put_under_a_pulled_tag_stays() -> None:
     assert not [path for path in cluster.node("spark-2").files if ".sparkop" in path]
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_an_image_that_came_because_its_tag_has_moved_goes(
-    killed: bool, monkeypatch: pytest.MonkeyPatch
+def killed_in_the_pull(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it can remember what has come, or what has not."""
+
+    def kill(*_: object) -> None:
+        raise SimulatedCrash
+
+    monkeypatch.setattr(image, "_pull", kill)
+
+
+def test_an_image_of_the_users_stays_after_a_pull_of_its_name_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where the command was killed before it could remember the second one. The head's is the user's."""
+    """The name alone was remembered, for ever: what the user built under it went, from every node. What came
+    while no sparkop was there stays too: nobody can tell it from that."""
+    cluster = tagged(FIRST)
+    with monkeypatch.context() as patch, suppress(SimulatedCrash):
+        killed_in_the_pull(patch)
+        cluster.apply()
+    cluster.node("spark-1").images[TAG] = MINE
+    destroyed(cluster)
+    assert cluster.node("spark-1").images == {TAG: MINE}
+    assert any(f"docker rmi {TAG}" in event.text for event in cluster.events)
+
+
+def test_an_image_of_ours_whose_tag_has_moved_is_remembered_after_a_refused_pull() -> None:
+    """It lost its id, and was nobody's."""
+    cluster = tagged(FIRST)
+    cluster.apply()
+    cluster.node("spark-1").images[TAG] = SECOND
+    cluster.world.registry.clear()
+    with suppress(BlockedError):
+        cluster.apply()
+    cluster.node("spark-1").images.pop(TAG)
+    destroyed(cluster)
+    assert cluster.node("spark-2").images == {}
+
+
+def test_an_image_that_came_because_its_tag_has_moved_goes() -> None:
+    """The head's is the user's."""
     cluster = tagged(FIRST)
     cluster.apply()
     cluster.node("spark-1").images[TAG] = cluster.world.registry[TAG] = SECOND
-    if killed:
-
-        def kill(*_: object) -> None:
-            raise SimulatedCrash
-
-        monkeypatch.setattr(image, "keep", kill)
-    with suppress(SimulatedCrash):
-        cluster.apply()
+    cluster.apply()
     assert cluster.node("spark-2").images[TAG].id == SECOND.id
     destroyed(cluster)
     assert cluster.node("spark-1").images == {TAG: SECOND}

@@ -22,7 +22,7 @@ from sparkop.resources.image import travel as image_travel
 from sparkop.resources.image.context import read_context
 from sparkop.resources.observed import History, Observed
 from sparkop.resources.operations import Action, Cause, Operation, Unknown
-from sparkop.resources.pulled import foresee, keep, take_back
+from sparkop.resources.pulled import foresee, is_known_as_ours, keep, take_back
 from sparkop.resources.stamped import short_image
 from sparkop.resources.transfer_program import call
 from sparkop.spec.models import ClusterSpec
@@ -138,26 +138,32 @@ def _pull(context: Context, node: str, reference: str) -> None:
 def _known_as_ours(context: Context, node: str, reference: str) -> Iterator[None]:
     """What sparkop brings, ``destroy`` may take away: recorded before it comes, and its id once it has come.
     Where it was refused, the record is taken back; what else ends a command says nothing of what came."""
-    foresee(context, node, reference, image_travel.look(context, node, reference))
+    before = image_travel.look(context, node, reference)
+    ours = before is not None and is_known_as_ours(context, node, reference, before)
+    if before is None or ours:  # else it is the user's until ours has replaced it
+        foresee(context, node, reference)
     try:
         yield
     except RebootedError:
         raise
     except BlockedError:
         with suppress(SparkopError):  # the refusal is what is told
-            if not _may_come(context, node, reference):
-                take_back(context, node, reference)
+            _settle(context, node, reference, before if ours else None)
         raise
     image = image_travel.look(context, node, reference)
     if image is not None:
         keep(context, node, reference, image)
 
 
-def _may_come(context: Context, node: str, reference: str) -> bool:
-    """It is there, or a copy that was given up may still bring it."""
-    if image_travel.look(context, node, reference) is not None:
-        return True
-    return bool(call(context.host(node), context.fence(node), "status", {"kind": KIND})["running"])
+def _settle(context: Context, node: str, reference: str, ours: Image | None) -> None:
+    """After a refusal: what there is of it. A copy that was given up may still bring it."""
+    if call(context.host(node), context.fence(node), "status", {"kind": KIND})["running"]:
+        return
+    found = image_travel.look(context, node, reference)
+    if found is None:
+        take_back(context, node, reference)
+    elif ours is not None and found.id == ours.id:
+        keep(context, node, reference, found)
 
 
 def _cause(reference: str, found: Image | None, head: Image | None) -> Cause | None:
