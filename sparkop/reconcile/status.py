@@ -23,7 +23,7 @@ from sparkop.resources.base import Resource
 from sparkop.resources.clients import KIND as CLIENTS
 from sparkop.resources.desired import Desired, DesiredRank
 from sparkop.resources.endpoint import KIND as ENDPOINT
-from sparkop.resources.endpoint import loading
+from sparkop.resources.endpoint import loading, loads
 from sparkop.resources.group import age, as_a_human_wants, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
@@ -175,7 +175,7 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     still = loading(desired, observed, reading.history)
     watch = _watch(reading)
     alive = next((sign for sign in watch.signs if sign.alive), None)
-    served = _served(reading, plan, state, alive, loads=bool(still))
+    served = _served(reading, plan, state, alive, loads=bool(still) and loads(observed.endpoint))
     return Status(
         cluster=spec.name,
         state=state,

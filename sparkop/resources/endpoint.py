@@ -54,13 +54,18 @@ def _first_start(repository: str) -> str:
     return f"{shipped.name} needs {told}" if shipped and told else "a large model loads for many minutes"
 
 
+def loads(endpoint: EndpointState) -> bool:
+    """What an API does while its ranks load, as a rule: nothing listens, or it says that it is not ready."""
+    return endpoint.serving in (Serving.SILENT, Serving.LOADING)
+
+
 def loading(desired: Desired, observed: Observed, history: History) -> str:
     """What is to be said of ranks that run, have not served and are within their time; empty for others."""
     group = examine(desired, observed, history)
-    told, spec = _loading_for(desired, observed, history, group), desired.spec
+    told, spec = _starting_for(desired, observed, history, group), desired.spec
     if not told:
         return ""
-    if (_youngest(observed, group) or 0.0) <= float(spec.ready.deadline):
+    if loads(observed.endpoint) and (_youngest(observed, group) or 0.0) <= float(spec.ready.deadline):
         return f"{told}; {normal_start(spec, history.start_seconds)}"
     # the apply that started them has given up, and the next one waits on
     window = human_seconds(start_window(spec, observed.endpoint))
@@ -82,9 +87,9 @@ def _left(cost: Cost, observed: Observed, group: Group) -> Cost:
     return Cost(seconds=left) if left > 0 else Cost(seconds=None, late=True)
 
 
-def _loading_for(desired: Desired, observed: Observed, history: History, group: Group) -> str:
-    """How long; empty for ranks that don't load."""
-    if observed.endpoint.serving not in (Serving.SILENT, Serving.LOADING):
+def _starting_for(desired: Desired, observed: Observed, history: History, group: Group) -> str:
+    """How long; empty for ranks that have served."""
+    if observed.endpoint.serving not in WAITABLE:
         return ""
     if group.causes or 0 < history.ready_epoch == group.epoch:
         return ""
@@ -93,7 +98,8 @@ def _loading_for(desired: Desired, observed: Observed, history: History, group: 
     if not known:
         return ""
     late = ", longer than ready.deadline" if min(known) > float(desired.spec.ready.deadline) else ""
-    return f"loading for {precise_seconds(max(known))}{late}"
+    ran = precise_seconds(max(known))
+    return f"loading for {ran}{late}" if loads(observed.endpoint) else f"no token {ran} after the start{late}"
 
 
 class Endpoint(Resource):
@@ -115,7 +121,8 @@ class Endpoint(Resource):
                 told = "of other ranks" if group.found else "nothing serves"
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
-            told = _loading_for(desired, observed, history, group) or told
+            if loads(state):
+                told = _starting_for(desired, observed, history, group) or told
             return Difference((_wait(desired, told, _left(cost, observed, group)),))
         if state.serving is Serving.UNAUTHORISED and has_key(desired.spec):
             return Difference()  # the key is lost, and restored first

@@ -267,15 +267,17 @@ def _group_causes(
 
 
 def had_its_time(desired: Desired, observed: Observed, history: History, found: tuple[Found, ...]) -> bool:
-    """Whether the group is past its start: it has served before, or its ``start_window`` is over. Of one that
-    served and has a rank that was started anew outside of sparkop, that rank's counts.
+    """Whether the group is past its start: it has served before, it answers, or its ``start_window`` is over.
+    Of one that served and has a rank that was started anew outside of sparkop, that rank's counts. What loads
+    says 503 or nothing: bad tokens are a fault, also of a group of which nobody saw a good one.
 
     Who looks again and again gives a group that has served its ``PATIENCE``, however old it is. Ages are
     taken by each node's own clock.
     """
     patience, lasted = PATIENCE.get(observed.endpoint.serving), observed.endpoint.lasted
     served = 0 < history.ready_epoch == found[0].stamp.epoch
-    if served and patience is not None:
+    answers = observed.endpoint.serving is Serving.DEGENERATE
+    if (served or answers) and patience is not None:
         if lasted is not None:
             return lasted >= patience
         if not patience:

@@ -159,14 +159,15 @@ class _Waiting:
         self.garbage = self.garbage + 1 if state.serving is Serving.DEGENERATE else 0
         if state.serving is Serving.READY:
             return True
-        if state.serving in (Serving.UNAUTHORISED, Serving.FAILED) or self.garbage >= GARBAGE:
+        garbage = self.garbage >= GARBAGE
+        if state.serving in (Serving.UNAUTHORISED, Serving.FAILED) or garbage:
             raise BlockedError(
                 f"the API answers, but not with tokens: {state.detail}",
                 node=self.context.desired.head,
                 cause="the ranks run with another key than the key file has"
                 if state.serving is Serving.UNAUTHORISED
                 else None,
-                remedy="sparkop logs --rank 0",
+                remedy=f"sparkop logs --rank 0{'; sparkop apply starts all ranks anew' if garbage else ''}",
             )
         now = self.context.clock.monotonic()
         if now - self.told >= TOLD_EVERY:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkop.errors import SparkopError
+from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.simulated_node import Fault, SimulatedContainer, SimulatedCrash, SimulatedNode
 from tests.reconcile.simulation import SIMULATED, Cluster, spec_of
 from tests.reconcile.watching import entries
@@ -174,6 +174,21 @@ def test_a_fault_of_a_group_that_came_up_while_nobody_waited_is_mended() -> None
     cluster.world.on_start = started
     cluster.apply()
     assert told_ready(cluster) == [1, 2, 3]
+
+
+def test_bad_tokens_of_a_group_that_nobody_saw_serve_are_mended_and_no_part_of_its_start() -> None:
+    """apply waited for it, ended with 6, and did so again until ready.deadline was over. What loads gives no
+    answer, or 503. Each apply starts it once: an image that gives no other tokens is not started for ever."""
+    cluster = ready_unseen()
+    cluster.manner = "loading"
+    assert [each.resource for each in cluster.plan().operations] == ["endpoint"]
+    cluster.manner = "degenerate"
+    started = len(cluster.started)
+    for times in (1, 2):
+        with pytest.raises(BlockedError) as caught:
+            cluster.apply()
+        assert "sparkop apply starts all ranks anew" in (caught.value.remedy or "")
+        assert len(cluster.started) == started + 2 * times
 
 
 def test_a_download_does_not_write_that_a_group_serves() -> None:

@@ -141,16 +141,20 @@ def test_ranks_that_load_are_waited_for() -> None:
     )
 
 
-def test_nothing_is_said_of_a_new_start_while_the_plan_only_waits() -> None:
-    """Status said that apply starts all ranks again, and apply waited for tokens."""
+def test_of_a_group_that_gives_no_token_since_its_start_the_time_of_a_new_start_is_told() -> None:
+    """Status said that apply starts all ranks again, and apply waited for tokens; then it said that apply
+    waits, and nobody knew until when."""
     cluster = Cluster.make()
     cluster.begin()
-    cluster.manner = "degenerate"
+    cluster.manner = "wedge"
     assert [each.action for each in cluster.plan().operations] == [Action.WAIT]
-    assert told(status(cluster))[0::2] == (
-        "degenerate",
-        "sparkop logs tells why; sparkop apply waits for its tokens",
-    )
+    found = status(cluster)
+    assert told(found)[0::2] == ("wedged", "sparkop logs tells why; sparkop apply waits for its tokens")
+    assert found.loading.startswith("no token ")
+    assert found.loading.endswith("; sparkop apply starts it anew after 5 min")
+    cluster.clock.sleep(301)
+    assert "rank/0" in [each.resource for each in cluster.plan().operations]
+    assert status(cluster).loading == ""
 
 
 def test_a_pause_of_watch_is_told_as_watch_tells_it() -> None:
