@@ -65,21 +65,23 @@ def apply_spec(
     with stop_on_interrupt() as stop, writable_nodes(loaded.spec) as hosts:
         refuse_unsafe(loaded)
         from sparkop.reconcile.converge import converge
+        from sparkop.reconcile.left_behind import note_places
         from sparkop.reconcile.ready_specs import kept_path, remember_ready
         from sparkop.reconcile.remembered import remember
+        from sparkop.views.left_behind import show_left_behind
         from sparkop.views.outcomes import show_applied
         from sparkop.views.plan import ask_approval, show_left
         from sparkop.views.progress import logged_progress
 
         approve: Approve | None = None if yes else ask_approval
-        tell_left_behind(loaded.spec)
+        show_left_behind(loaded.spec)
         applied = _applied(loaded.spec, choice, rollback, fled)
         with logged_progress(loaded.spec.name) as emit:
             try:
                 result = converge(
                     loaded.spec,
                     hosts,
-                    emit=_remembering(applied, emit),
+                    emit=_remembering(loaded.spec, applied, emit),
                     stop=stop,
                     approve=approve,
                     command="rollback" if rollback else "apply",
@@ -95,6 +97,7 @@ def apply_spec(
             show_left(result.left)
     with _memory_may_fail("rollback will not find this spec"):
         kept = kept_path(loaded.spec) == choice.path.absolute()
+        note_places(loaded.spec)
         remember_ready(loaded.spec, "" if kept else choice.absolute().words)
         if applied.rollback:
             applied = replace(applied, rollback=replace(applied.rollback, served=True))
@@ -117,26 +120,6 @@ def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
     if served is not None and served == last_ready(spec.name, other_than=spec):
         click.echo(
             "note: this spec has not served yet; sparkop rollback goes back to the one that did", err=True
-        )
-
-
-def tell_left_behind(spec: ClusterSpec) -> None:
-    """Warn of what ran by the spec before and is out of sight of this one."""
-    from sparkop.reconcile.ready_specs import left_by
-
-    left = left_by(spec)
-    for node, path in left.states.items():
-        click.echo(
-            f"warning: {node}: the state folder was {path} before, and stays as it is, with key, caches and "
-            "history, if it is still there: move it to the new place first to keep them; or "
-            f"sparkop destroy SPEC --set stateDirectory={path} removes it",
-            err=True,
-        )
-    for node in left.nodes:
-        click.echo(
-            f"warning: {node} served before and is not in the spec any more: what runs there is not touched; "
-            f"there: docker rm -f $(docker ps -aq --filter label=sparkop.cluster={spec.name})",
-            err=True,
         )
 
 
@@ -173,9 +156,10 @@ def _applied(spec: ClusterSpec, choice: Choice, rollback: Rollback | None, fled:
     return replace(applied, fled=tuple(path for path in before.fled if path != kept))
 
 
-def _remembering(applied: Applied, emit: Listener) -> Listener:
+def _remembering(spec: ClusterSpec, applied: Applied, emit: Listener) -> Listener:
     """Later commands are about this spec once its first operation starts, however the apply ends: not about
     one that was refused, declined, blocked, or never got the lease."""
+    from sparkop.reconcile.left_behind import note_places
     from sparkop.reconcile.remembered import remember
     from sparkop.resources.events import Phase
 
@@ -187,6 +171,7 @@ def _remembering(applied: Applied, emit: Listener) -> Listener:
             begun = True
             with _memory_may_fail("later commands need the spec named"):
                 remember(applied)
+                note_places(spec)
         emit(event)
 
     return remembering

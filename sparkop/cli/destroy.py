@@ -38,13 +38,14 @@ def command(
     """
     from sparkop.cli.interrupts import stop_on_interrupt
     from sparkop.reconcile.destroy import destroy
+    from sparkop.reconcile.left_behind import is_of_a_node, note_cleared
     from sparkop.reconcile.nodes import writable_nodes
-    from sparkop.reconcile.ready_specs import note_cleared
     from sparkop.views.confirm import confirm
+    from sparkop.views.left_behind import show_left_behind
     from sparkop.views.outcomes import show_destroyed
     from sparkop.views.progress import logged_progress
 
-    loaded, _ = reach_spec(spec, overlays, sets)
+    loaded, choice = reach_spec(spec, overlays, sets)
     name = loaded.spec.name
     if weights is not None and weights != name:
         raise UsageError(f"--weights {weights}: the cluster is called {name}; nothing was removed")
@@ -66,4 +67,6 @@ def command(
         with suppress(OSError):  # an apply warns once too often
             note_cleared(loaded.spec, {each.name for each in loaded.spec.nodes} - set(gone.unknown))
     show_destroyed(gone, output)
+    if not is_of_a_node(loaded.spec, choice.path):
+        show_left_behind(loaded.spec)
     return ExitCode.UNREACHABLE if gone.unknown else ExitCode.OK

@@ -28,7 +28,6 @@ def command(
     loaded, _ = reach_spec(spec, overlays, sets)
     with readable_nodes(loaded.spec) as hosts:  # they connect while the rest is imported
         refuse_unsafe(loaded)
-        from sparkop.cli.apply import tell_left_behind
         from sparkop.reconcile.lease_seen import beside_a_writer
         from sparkop.reconcile.observe import observe
         from sparkop.reconcile.reconcile import reconcile
@@ -36,9 +35,10 @@ def command(
         from sparkop.reconcile.unplanned import with_unplanned
         from sparkop.resources.weights.follow import running_told
         from sparkop.views.errors import show_note
+        from sparkop.views.left_behind import show_left_behind
         from sparkop.views.plan import show_plan
 
-        tell_left_behind(loaded.spec)
+        show_left_behind(loaded.spec)
         reading = observe(loaded.spec, hosts, deep=deep, emit=show_note)
         refuse(loaded.spec, reading.desired, hosts[loaded.spec.head.name])
     plan = reconcile(reading.desired, reading.observed, reading.history, time.time())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkop.errors import BlockedError
-from sparkop.reconcile.ready_specs import KEPT, last_ready, left_by, remember_ready
+from sparkop.reconcile.ready_specs import KEPT, last_ready, remember_ready
 from sparkop.spec.load import load
 from tests.reconcile.simulation import Cluster, spec_of
 
@@ -70,13 +70,3 @@ def test_a_damaged_order_loses_no_spec(tmp_path: Path) -> None:
     (first.parent / "order.json").write_text("[")
     assert last_ready("test") == second
     assert last_ready("test", other_than=spec_of(memory={"kvCache": "32 MiB"})) == first
-
-
-def test_a_node_that_left_the_spec_is_named_and_a_renamed_one_is_not() -> None:
-    """Its ranks hold memory and a name in the fabric, and nothing looks there any more."""
-    two = [{"name": "spark-1", "ssh": "a"}, {"name": "spark-2", "ssh": "b"}]
-    remember_ready(spec_of(nodes=two))
-    renamed = [{"name": "alpha", "ssh": "a"}, {"name": "beta", "ssh": "b"}]
-    assert left_by(spec_of(nodes=renamed)).nodes == ()
-    assert left_by(spec_of(nodes=two[:1])).nodes == ("spark-2",)
-    assert left_by(spec_of(name="other", nodes=two[:1])).nodes == ()
