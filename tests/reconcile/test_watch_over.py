@@ -3,6 +3,7 @@ command has only cleared it out of the way."""
 
 from __future__ import annotations
 
+from sparkop.hosts.simulated_node import Answer
 from sparkop.reconcile.watch.pace import BELIEVED, Pace
 from tests.reconcile.simulation import Cluster
 from tests.reconcile.test_watch_beside import in_a_pause, killed, remembered
@@ -83,6 +84,42 @@ def test_what_is_seen_first_beside_another_command_is_not_over_when_its_node_fal
         watching.ticks(1)
     assert ("fault", "fabric@spark-2") in [(name, fields.get("what")) for name, fields in watching.said]
     assert "mended" not in watching.names()
+
+
+def test_what_is_written_down_late_is_over_at_its_own_time() -> None:
+    """Another held the lease: "mended" bore the time of its writing, minutes after it was (issue 5)."""
+    cluster, watching = watched()
+    for beat in range(20):
+        leased(cluster, beat)
+        if beat == 1:
+            unplugged(cluster)
+        if beat == 4:
+            plugged_in(cluster)
+        watching.ticks(1)
+    leased(cluster, 20, released=True)
+    watching.ticks(3)
+    [fault], [mended] = entries(cluster, "fault"), entries(cluster, "mended")
+    assert (fault["what"], mended["what"]) == ("fabric@spark-2", "fabric@spark-2")
+    assert 0 < mended["at"] - fault["at"] < 60
+
+
+def test_a_node_that_comes_back_before_the_head_is_in_the_story() -> None:
+    """Both were off, and only the head's loss was told (issue 5)."""
+    cluster, watching = watched()
+    head = cluster.node("spark-1")
+    head.answer = Answer.SILENT
+    silent(cluster)
+    watching.ticks(3)
+    answers(cluster)
+    watching.ticks(3)
+    head.answer = Answer.WHOLE
+    watching.ticks(4)
+    told = {(event, entry["what"]) for event in ("fault", "mended") for entry in entries(cluster, event)}
+    both = ("node@spark-1", "node@spark-2")
+    assert told == {(event, what) for event in ("fault", "mended") for what in both}
+    [worker] = [entry for entry in entries(cluster, "mended") if entry["what"] == "node@spark-2"]
+    [of_head] = [entry for entry in entries(cluster, "mended") if entry["what"] == "node@spark-1"]
+    assert worker["at"] < of_head["at"]
 
 
 def test_a_docker_that_does_not_answer_is_one_fault_of_its_node() -> None:

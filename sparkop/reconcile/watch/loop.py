@@ -223,11 +223,11 @@ class Watch:
         before, self.known.before = self.known.before, faults
         boots = boots_in(reading.observed)
         self.known.boots = {**self.known.boots, **boots} if plan.converged else {**boots, **self.known.boots}
-        if not wanted:
-            return Tick(reading, plan)
-        if aside:
+        if aside or not (wanted or self._can_write(reading)):
             self.known.before = {**faults, **(before or {})}  # what is yet to be written down
             return Tick(reading, replace(plan, operations=()))
+        if not wanted:
+            return Tick(reading, plan)
         known = self.known.boots
         try:
             booted = boots_due(self.known.boots, boots, self.clock.time())
@@ -401,12 +401,15 @@ class Watch:
 
     def entries(self, reading: Reading, faults: Mapping[str, Fault]) -> list[dict[str, Any]]:
         """What the history does not know yet."""
-        if self.spec.head.name not in reading.observed.documents or reading.history.unapplied:
+        if reading.history.unapplied:
             return []
         at = self.clock.time()
         now = self.clock.monotonic()
         known = self._entries(reading)
-        self.known.gone = gone_since(known, faults, self.known.gone, at)
+        written = open_faults(known) if self._can_write(reading) else self.known.gone
+        self.known.gone = gone_since({*written, *(self.known.before or {})}, faults, self.known.gone, at)
+        if not self._can_write(reading):
+            return []
         due = entries_due(known, self.known.before, faults, at, unread_of(reading.observed), self.known.gone)
         due += life_due(self.eye.life, reading.observed.endpoint.serving, reading.history, now, at)
         self._edits[:] = edits_due(known, self._edits)
@@ -416,8 +419,11 @@ class Watch:
     def unwritten(self, reading: Reading) -> bool:
         """The last look has seen a fault that the history doesn't know yet."""
         known = open_faults(self._entries(reading))
-        read = self.spec.head.name in reading.observed.documents
-        return read and any(what not in known for what in self.known.before or {})
+        return self._can_write(reading) and any(what not in known for what in self.known.before or {})
+
+    def _can_write(self, reading: Reading) -> bool:
+        """The head, which keeps the history, answers."""
+        return self.spec.head.name in reading.observed.documents
 
     def _entries(self, reading: Reading) -> list[dict[str, Any]]:
         """The history, as far as it could be read."""

@@ -5,7 +5,7 @@ At rest nothing is written: an entry is due only for what the history does not k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -246,7 +246,7 @@ def entries_due(
     ``gone``: of `gone_since`; else a fault that was over before a restart stood after it in the story."""
     if then is None:
         return []
-    known = open_faults(entries)
+    known, moments = open_faults(entries), gone or {}
     lasting = {what: fault for what, fault in now.items() if what in then}
     due = [_begun(what, fault) for what, fault in lasting.items() if what not in known]
     due += [
@@ -258,9 +258,8 @@ def entries_due(
     for what, fault in then.items():
         fresh = what not in known and _id(what, fault) not in told
         if what not in now and fresh and not _told_often(entries, FAULT, what, at):
-            due += [_begun(what, fault), _over(what, fault.then or fault.text, at)]
+            due += [_begun(what, fault), _over(what, fault.then or fault.text, moments.get(what, at))]
     over = (what for what in sorted(known) if what not in now and what not in then)
-    moments = gone or {}
     return due + [
         _over(w, str(known[w].get("text")), moments.get(w, at))
         for w in over
@@ -275,11 +274,11 @@ def _grown(now: Fault, then: Fault, entry: Mapping[str, Any]) -> bool:
 
 
 def gone_since(
-    entries: Sequence[Mapping[str, Any]], now: Container[str], before: Mapping[str, float], at: float
+    known: Iterable[str], now: Container[str], before: Mapping[str, float], at: float
 ) -> dict[str, float]:
-    """Faults that were told and are not there ``now``, each with the moment of the first look in a row that
+    """Faults that are ``known`` and not there ``now``, each with the moment of the first look in a row that
     has not seen it. ``before``: the same of the look before."""
-    return {what: before.get(what, at) for what in open_faults(entries) if what not in now}
+    return {what: before.get(what, at) for what in known if what not in now}
 
 
 def _id(what: str, fault: Fault) -> str:
