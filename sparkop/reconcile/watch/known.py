@@ -17,7 +17,8 @@ class Known:
     before: dict[str, Fault] | None = None
     """The faults of the last look; None before the first."""
     gone: dict[str, float] = field(default_factory=dict)
-    """Faults that were told, or are yet to be, and are not found any more -> when the first look in a row missed them."""
+    """Faults that were told, or are yet to be, and are not found any more -> when the first look in a row
+    missed them."""
     boots: dict[str, str] = field(default_factory=dict)
     """Boot ids as they were when all was well last, and those of nodes seen since for the first time; empty
     where a boot that nobody saw has ended a rank."""
