@@ -161,8 +161,9 @@ def _state(node: SimulatedNode, folder: str) -> dict[str, Any]:
 
 
 def _ground(node: SimulatedNode, folder: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    inside = [path for path in (*node.files, *node.folders) if path.startswith(f"{folder}/")]
-    names = list({posixpath.relpath(path, folder).split("/")[0] for path in inside})
+    start = f"{folder}/"
+    inside = [path for path in (*node.files, *node.folders) if path.startswith(start)]
+    names = list({path[len(start) :].partition("/")[0] for path in inside})
     apart = node.path(wanted["apart"])
     return {
         "foreign": foreign(names, [node.path(path, folder) for path in wanted["ours"]], folder),

@@ -58,6 +58,8 @@ def _plain(kind: type) -> Decoder:
     accepted = (float, int) if kind is float else (kind,)
 
     def plain(value: Any, at: str) -> Any:
+        if kind is str and type(value) is str:  # most of a document
+            return one_line(value)
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise _wrong(at, _NAMES[kind], value)
         if isinstance(value, (int, float)) and not -MOST < value < MOST:  # NaN is neither

@@ -114,14 +114,15 @@ class _Count:
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """One more entry."""
-        if entry.get("event") == BOOTED:
+        event = entry.get("event")
+        if event == BOOTED:
             self._boot(str(entry.get("node") or "a node"))
-        elif entry.get("event") == "start" and entry.get("by") == WATCH:
+        elif event == "start" and entry.get("by") == WATCH:
             if self.restarts and self.restarts[-1].epoch == entry.get("resumes"):
                 self._boot(*self.restarts.pop().booted)
             self.restarts.append(_restart(entry, self.booted))
             self.booted = ()
-        elif entry.get("event") in ("start", SERVED, CLEARED):
+        elif event in ("start", SERVED, CLEARED):
             self.restarts.clear()
             self.booted = ()
 

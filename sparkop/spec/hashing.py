@@ -103,7 +103,7 @@ def _mapping(items: Iterable[tuple[Any, object]]) -> dict[str, Any]:
         if not isinstance(key, str):
             raise TypeError(f"keys are text, not {type(key).__name__}")
         if item is not None:
-            found[key] = _plain(item)
+            found[key] = item if type(item) in _AS_THEY_ARE else _plain(item)
     return found
 
 

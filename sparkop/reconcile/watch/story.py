@@ -200,9 +200,10 @@ def open_faults(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     and tells it."""
     known: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
-        if entry.get("event") == FAULT:
+        event = entry.get("event")
+        if event == FAULT:
             known[str(entry.get("what"))] = entry
-        elif entry.get("event") == MENDED:
+        elif event == MENDED:
             known.pop(str(entry.get("what")), None)
         elif of_human(entry):
             known = {what: each for what, each in known.items() if not gave_up(each)}
