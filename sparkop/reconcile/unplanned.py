@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import GROUP, Plan
-from sparkop.resources import intent
+from sparkop.resources import intent, trip
 from sparkop.resources.group import as_a_human_wants, down, examine, missing
 from sparkop.resources.operations import Cause, kind_of
+
+TRIPPED = "the guard's trip is settled, by other numbers or by your word"
 
 
 def unplanned(reading: Reading, plan: Plan, node: str) -> dict[str, Cause]:
@@ -40,8 +42,10 @@ def with_unplanned(plan: Plan, reading: Reading) -> Plan:
     """The plan, with a warning for each of them."""
     if plan.converged:
         return plan
+    tripped = not plan.unknown and any(kind_of(each.resource) == trip.KIND for each in plan.blockers)
+    then = TRIPPED if tripped else "the rest is known and mended"
     told = tuple(
-        f"{node}: {resource} {cause.told_of(resource)}; it is planned when the rest is known and mended"
+        f"{node}: {resource} {cause.told_of(resource)}; it is planned when {then}"
         for node in reading.observed.documents
         for resource, cause in unplanned(reading, plan, node).items()
     )

@@ -204,6 +204,9 @@ def _wrong(
         return _changed(stamp.desired, node.guard.labels[DESIRED])
     if not container.running:
         return Cause("guard", container.state, "running")
+    policy = node.guard.options.restart if node.guard.options else ""
+    if not isinstance(container, Unit) and container.restart_policy != policy:
+        return Cause("guard restart policy", container.restart_policy, policy)
     silent = silence(container, document)
     if silent > SILENT and not _misplaced(document, NEEDED):  # else another one would be as silent
         return Cause("guard", f"silent for {human_seconds(silent)}", "a reading each second")

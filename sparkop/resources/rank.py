@@ -12,7 +12,7 @@ back, start the workers, then the head. In a plan::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sparkop.engines.common import container_names
@@ -64,8 +64,9 @@ class Ranks(Resource):
         if not desired.ranks:
             return Difference(blockers=_cannot_render(desired))
         group = examine(desired, observed, history)
-        operations = replacement(desired, group, history) if group.causes else left_over(desired, group)
-        return Difference(operations, warnings=group.warnings)
+        if group.causes:
+            return Difference(replacement(desired, group, history), warnings=group.warnings)
+        return Difference(left_over(desired, group), warnings=(*group.warnings, *_policies(desired, group)))
 
     def perform(self, operation: Operation, context: Context) -> None:
         if operation.action is Action.RECORD:
@@ -146,6 +147,20 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
             Operation(Action.START, rank.node, f"{KIND}/{rank.rank}", cause, needs=needs, parameters=numbers)
         )
     return (begin, *removals, gone, *starts)
+
+
+def _policies(desired: Desired, group: Group) -> Iterator[str]:
+    """Restart policies that were changed by hand: Docker would start a rank without the others (principle 4).
+    To set one back needs no new group, so none is planned."""
+    wanted = {(rank.node, rank.name): rank.container.options for rank in desired.ranks}
+    for each in group.found:
+        options, runs = wanted.get((each.node, each.container.name)), each.container.restart_policy
+        own = options.restart if options else "no"
+        if runs != own:
+            yield (
+                f"{each.node}: Docker's restart policy of {each.resource} was changed to {runs}, so it may "
+                f"start without the others; there: docker update --restart={own} {each.container.name}"
+            )
 
 
 def _broken_off(group: Group, history: History) -> int:

@@ -627,3 +627,21 @@ def test_where_every_node_is_silent_the_hub_is_not_what_is_in_the_way(
     cluster.node("spark-1").answer = Answer.WHOLE
     with pytest.raises(BlockedError, match="the hub does not answer"):
         cluster.apply(resources=RESOURCES)
+
+
+def test_a_restart_policy_that_was_changed_by_hand_costs_no_serving() -> None:
+    """``docker update --restart`` was not seen: Docker starts a rank without the others, or a guard no more.
+    The guard is made anew, of the rank it is told what to type."""
+    cluster = serving()
+    started = list(cluster.started)
+    changed = {"test-r1": "always", "test-memguard": "no"}
+    CHANGES["restart_policy"](cluster.node("spark-2"), changed)
+    cluster.apply()
+    plan = cluster.plan()
+    assert plan.converged
+    assert any("docker update --restart=no test-r1" in warning for warning in plan.warnings)
+    assert cluster.started == started
+    guards = [c.spec for c in cluster.node("spark-2").containers.values() if "memguard" in c.spec.name]
+    assert [each.options.restart for each in guards if each.options] == ["always"]
+    CHANGES["restart_policy"](cluster.node("spark-2"), {"test-r1": "no"})
+    assert not cluster.plan().warnings

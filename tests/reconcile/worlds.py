@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -299,12 +299,21 @@ def _update(name: str) -> Callable[[SimulatedNode, Any], None]:
     return lambda node, value: getattr(node, name).update(value)
 
 
+def _restart_policy(node: SimulatedNode, value: Mapping[str, str]) -> None:
+    """``docker update --restart``."""
+    for name, policy in value.items():
+        made = node.containers[name].spec
+        options = replace(made.options or ContainerOptions(), restart=policy)
+        node.containers[name].spec = replace(made, options=options)
+
+
 CHANGES: dict[str, Callable[[SimulatedNode, Any], None]] = {
     "answer": lambda node, value: setattr(node, "answer", Answer(value)),
     "docker": lambda node, value: setattr(node, "docker_up", value != "down"),
     "exit": _exit,
     "oom": _oom,
     "state": _state,
+    "restart_policy": _restart_policy,
     "remove": _remove,
     "labels": _labels,
     "containers": _containers,
