@@ -32,9 +32,16 @@ LONGEST = (
     "tests/scenarios/test_connect.py",
     "tests/scenarios/test_memguard_hosts.py",
     "tests/scenarios/test_recipe_a.py",
+    "tests/images/test_qsa_kernel.py",
+    "tests/reconcile/test_watch.py",
+    "tests/reconcile/test_watch_any.py",
+    "tests/resources/test_weights.py",
+    "tests/reconcile/test_crash.py",
+    "tests/spec/test_fuzz.py",
 )
-"""Files of minutes each, longest first. A process runs whole files: one of these, begun last, would leave the
-other processes idle. Those with real vLLM (smoke_and_bench, vllm, connect) stand apart."""
+"""Files of minutes each, longest first: those of the lab, then the others. A process runs whole files: one of
+these, begun last, would leave the other processes idle. Those with real vLLM (smoke_and_bench, vllm, connect)
+stand apart."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

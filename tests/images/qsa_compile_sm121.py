@@ -8,6 +8,7 @@ local (bytes a thread; not 0 means spills), async_copies (16-byte copies that ru
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import subprocess
 import tempfile
@@ -141,8 +142,16 @@ def _compile(
     }
 
 
+def compile_all(variant: Variant) -> list[dict[str, Any]]:
+    """Both kernels of the backend's own types; of the others the one that reads them."""
+    found = [compile_attend(variant)]
+    if variant.splits > 1 and variant.aligned and variant.query == variant.keys == "bf16":
+        found.append(compile_merge(variant))
+    return found
+
+
 if __name__ == "__main__":
-    for each in variants():
-        print(json.dumps(compile_attend(each)), flush=True)
-        if each.splits > 1 and each.aligned and each.query == each.keys == "bf16":
-            print(json.dumps(compile_merge(each)), flush=True)
+    with multiprocessing.get_context("fork").Pool() as pool:  # torch is loaded once
+        for programs in pool.imap(compile_all, variants()):
+            for program in programs:
+                print(json.dumps(program), flush=True)
