@@ -20,23 +20,34 @@ if [ $# -gt 0 ]; then
     step python -m pytest "$@"
     exit
 fi
-# Beside lint, which keeps one core busy: tests are compiled once for all of pytest's processes, and the lab's
-# vLLM (2.4 GB) comes, also beside unit tests. What fails here is tried again, and told, by the tests.
+# Beside lint, which keeps one core busy: tests are compiled once for all of pytest's processes, and what takes
+# long to come comes: Pi, and the lab's vLLM (2.4 GB). What fails here is tried again, and told, by the tests.
 setsid sh -c '
-    python -m pytest -q --collect-only &
+    { python -m pytest -q --collect-only; python -m pytest -q --setup-only tests/clients/test_pi.py; } &
     exec python -c "from sparkop.lab.engine_venv import ensure_venv; ensure_venv()"
 ' >/dev/null 2>&1 &
 beside=$!
-trap 'kill -- -"$beside" 2>/dev/null || :' EXIT
+unit=
+unit_log=$(mktemp)
+trap 'kill -- -"$beside" $unit 2>/dev/null || :; rm -f "$unit_log"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 step ruff check .
 step ruff format --check .
 step mypy
 step lint-imports
-# More processes than cores: tests wait, for programs that start, for downloads, for states of the lab.
-step python -m pytest -m "not lab and not vllm" -n 3 --dist loadfile --no-loadscope-reorder
+# Side by side: unit tests keep cores busy, lab tests wait, for programs that start and for states of the lab.
+# These have deadlines, so the others give way a little. More processes than cores, as unit tests wait too.
+nice -n 5 python -m pytest -m "not lab and not vllm" -n 3 --dist loadfile --no-loadscope-reorder \
+    >"$unit_log" 2>&1 &
+unit=$!
+wait "$beside" || :
+failed=0
 # Only the files that have such tests: to read all of them costs each process half a minute.
 # shellcheck disable=SC2046 # names without blanks
 step python -m pytest -m "lab or vllm" -n 4 --dist loadfile --no-loadscope-reorder --timeout 600 \
-    $(grep -rlE 'mark\.(lab|vllm)\b' --include='test_*.py' tests)
+    $(grep -rlE 'mark\.(lab|vllm)\b' --include='test_*.py' tests) || failed=$?
+wait "$unit" || failed=$?
+printf '\n== unit tests\n' >&2
+cat "$unit_log"
+exit "$failed"
