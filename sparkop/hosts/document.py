@@ -254,6 +254,8 @@ class Container:
     restart_policy: str = "no"
     error: str | None = None
     pid: int | None = None
+    halted: bool = False
+    """A signal has stopped its main process, although it is ``running``."""
 
     @property
     def running(self) -> bool:

@@ -252,6 +252,7 @@ def _container(container: SimulatedContainer) -> dict[str, Any]:
         "restart_policy": container.spec.options.restart if container.spec.options else "no",
         "error": None,
         "pid": 4242 if container.running else None,
+        "halted": container.running and container.halted,
     }
 
 

@@ -77,6 +77,7 @@ class SimulatedContainer:
     state: str = "created"
     exit_code: int = 0
     oom_killed: bool = False
+    halted: bool = False
     started_at: float | None = None
     finished_at: float | None = None
     memory: int = 0

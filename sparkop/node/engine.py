@@ -137,7 +137,14 @@ def container(answer: dict[str, Any]) -> dict[str, Any]:
         "restart_policy": (host.get("RestartPolicy") or {}).get("Name") or "no",
         "error": state.get("Error") or None,
         "pid": state.get("Pid") or None,
+        "halted": status == "running" and halted(state.get("Pid")),
     }
+
+
+def halted(pid: int | None) -> bool:
+    """A signal or a debugger has stopped the process: Docker calls it running all the same."""
+    stat = wire.maybe("/proc/%d/stat" % pid) if pid else None
+    return (stat or "").rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
 def moment(text: str | None) -> str | None:

@@ -262,6 +262,10 @@ def _group_causes(
         ]
     if serving not in HOPELESS or not had_its_time(desired, observed, history, found):
         return []
+    hangs = [each for each in found if each.container.halted]
+    if hangs:
+        wrong = Cause("state", "stopped by a signal", "running")
+        return [(each.resource, each.node, wrong) for each in hangs]
     detail = f"{serving}: {observed.endpoint.detail}" if observed.endpoint.detail else str(serving)
     return [("rank/all", desired.head, Cause("endpoint", detail, "tokens"))]
 

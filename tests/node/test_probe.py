@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -281,6 +282,21 @@ class TestEngine:
             yield wire.Engine(path, 5)
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(5)
+
+    def test_a_process_that_a_signal_has_stopped_is_known_by_its_state(self) -> None:
+        """Docker calls its container running, and nobody knew which rank hangs."""
+        with subprocess.Popen(["sleep", "60"]) as process:
+            try:
+                assert not engine.halted(process.pid)
+                process.send_signal(signal.SIGSTOP)
+                os.waitpid(process.pid, os.WUNTRACED)
+                assert engine.halted(process.pid)
+                running = {"Status": "running", "Pid": process.pid}
+                assert engine.container({"Id": "1", "Name": "/rank", "State": running})["halted"]
+            finally:
+                process.kill()
+        assert not engine.halted(process.pid), "gone"
+        assert not engine.halted(None)
 
     def test_containers_and_images(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         listed = [

@@ -313,6 +313,7 @@ CHANGES: dict[str, Callable[[SimulatedNode, Any], None]] = {
     "exit": _exit,
     "oom": _oom,
     "state": _state,
+    "halted": lambda node, name: setattr(node.containers[name], "halted", True),
     "restart_policy": _restart_policy,
     "remove": _remove,
     "labels": _labels,
