@@ -119,7 +119,7 @@ class Held:
             raise LeaseHeldError(
                 LOST,
                 cause=self.lost_to or None,
-                remedy="sparkop lease show tells who it is; sparkop diff what is left to do",
+                remedy="sparkop diff tells what is left to do",
             )
 
     def start(self) -> None:

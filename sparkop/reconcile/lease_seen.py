@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ EXPIRY = 30.0
 """Seconds of a heartbeat's standstill, watched without a break, after which a holder counts as dead."""
 SILENT = 15.0
 """Seconds without a heartbeat, three of them, after which one look says that a holder may be gone."""
-LOST = "another sparkop has taken the lease"
+LOST = "somebody has broken or taken the lease"
 """What ends the work of who had it, wherever that is noticed."""
 
 
@@ -102,24 +102,19 @@ def beside_a_writer(plan: Plan, documents: Mapping[str, Document]) -> Plan:
     told as that, as far as one look can tell."""
     leases = [] if plan.converged else [lease_in(*each) for each in documents.items()]
     held = [lease for lease in leases if lease is not None and not lease.released]
+    heard_last: dict[str, LeaseState] = {}
+    for lease in sorted(held, key=_heard):
+        heard_last.setdefault(lease.told, lease)
     told = [
-        f"{who}, holds the lease{_left_by([e for e in held if e.told == who])}"
+        f"{who}, holds the lease, so that what differs may be its work; {life_of(heard_last[who])}"
         for who in dict.fromkeys(lease.told for lease in held)
     ]
     return replace(plan, warnings=(*plan.warnings, *told))
 
 
-def _left_by(leases: Sequence[LeaseState]) -> str:
-    """What one holder's leases tell of it, by the node that has heard of it last."""
-    taken = "what differs it has left; the next command that writes takes the lease over"
-    if any(lease.gone for lease in leases):
-        return f", and its process is gone: {taken}"
-    ages = [lease.unrenewed for lease in leases if lease.unrenewed is not None]
-    if not ages:
-        return ": what differs may be its work under way, unless it has died"
-    if min(ages) <= SILENT:
-        return f": what differs may be its work under way (renewed {human_seconds(min(ages))} ago)"
-    return f", but has not renewed it for {human_seconds(min(ages))}, so that it may be gone: then {taken}"
+def _heard(lease: LeaseState) -> tuple[bool, bool, float]:
+    """Sorts the node first that knows most of its holder."""
+    return not lease.gone, lease.unrenewed is None, lease.unrenewed or 0.0
 
 
 def _unrenewed(document: Document) -> float | None:
@@ -155,7 +150,7 @@ def signs_in(document: Document | None) -> tuple[Sign, ...]:
         return ()
     found: dict[str, Sign] = {}
     lease = lease_in("", document)
-    held = lease is not None and not lease.released and (_unrenewed(document) or 0.0) > EXPIRY
+    held = lease is not None and not lease.released and (lease.unrenewed or 0.0) > EXPIRY
     silent = lease.holder if lease is not None and held else None
     for holder, sign in _watches_in(document).items():
         at = sign.get("at")

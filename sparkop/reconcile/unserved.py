@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkop.hosts import silent_docker
 from sparkop.hosts.document import Document
 from sparkop.reconcile.history import UNAPPLIED, applied_on
 from sparkop.reconcile.lease_seen import Sign
@@ -48,7 +49,8 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
         return Unserved(Serving.NOT_ASKED, told, mends(plan) or "sparkop diff tells what differs")
     cause = ", ".join(down)
     if history.trips or any(map(damaged, observed.documents.values())):
-        return Unserved("tripped")  # the guard's own words say the rest
+        # the guard's own words say the rest
+        return Unserved("tripped", "", mends(plan) or (reads(plan) if plan.unknown else AGAIN))
     if history.gave_up is not None:
         return Unserved("gave up", cause, f"sparkop logs tells why; when it is mended: {AGAIN}")
     if history.intent.stopped:
@@ -64,26 +66,30 @@ def _human(reading: Reading) -> str:
 
 def _unapplied(reading: Reading) -> tuple[str, str]:
     """Of a cluster that is not applied on every node: what a destroy that did not reach one has left there,
-    or may have left; and what to do."""
+    or may have left; and what to do, first what makes a silent Docker readable."""
     observed, cluster = reading.observed, reading.desired.spec.name
     applied = {name: applied_on(cluster, document) for name, document in observed.documents.items()}
-    stands = [name for name, there in applied.items() if there]
-    hidden = [*observed.unknown, *(name for name, there in applied.items() if there is None)]
+    mute = [n for n, there in applied.items() if there is not False and observed.documents[n].docker is None]
+    stands = [name for name, there in applied.items() if there and name not in mute]
+    hidden = [*observed.unknown, *(n for n, there in applied.items() if there is None and n not in mute)]
     told = [reading.history.unapplied, *(_stands(cluster, name, observed.documents[name]) for name in stands)]
+    told += [f"Docker of {name} could not be read: something of it may still run there" for name in mute]
     steps = []
     if hidden:
         told.append(f"{', '.join(hidden)} could not be read: something of it may still run there")
         steps.append(f"if it was destroyed: sparkop destroy again when {', '.join(hidden)} answers")
-    if stands:
-        steps.append(f"sparkop destroy again removes what is left on {', '.join(stands)}")
-    start = "sparkop apply starts it"
-    return "; ".join(told), "; or ".join([*steps, start])
+    if stands or mute:
+        steps.append(f"sparkop destroy again removes what is left on {', '.join([*stands, *mute])}")
+    then = "; or ".join([*steps, "sparkop apply starts it"])
+    first = _told([(name, silent_docker.remedy(observed.documents[name])) for name in mute])
+    return "; ".join(told), f"{first}\nthen {then}" if first else then
 
 
 def _stands(cluster: str, node: str, document: Document) -> str:
     made = [each for role in (ROLE_RANK, ROLE_GUARD) for each, _ in ours(document, cluster, role)]
     found = [each.name for each in made if each.running]
-    return f"{', '.join(found)} still runs on {node}" if found else f"its state folder is still on {node}"
+    runs = "runs" if len(found) == 1 else "run"
+    return f"{', '.join(found)} still {runs} on {node}" if found else f"its state folder is still on {node}"
 
 
 def unread(reading: Reading) -> str:

@@ -57,7 +57,8 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
         memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
         console.print(Text.assemble((f"{node}: ", "bold"), what, memory))
     for node, refusal in stopped.refused.items():
-        runs = f"; {', '.join(refusal.runs)} still runs" if refusal.runs else ""
+        verb = "runs" if len(refusal.runs) == 1 else "run"
+        runs = f"; {', '.join(refusal.runs)} still {verb}" if refusal.runs else ""
         console.print(
             Text.assemble((f"{node}: ", "bold"), (f"nothing was stopped: {refusal.reason}{runs}", "red"))
         )

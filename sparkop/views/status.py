@@ -39,7 +39,7 @@ def show_status(status: Status, output: str = "text") -> None:
     if status.ranks:
         console.print(_ranks_table(status.ranks))
     for node in status.nodes:
-        for line in _complaints(node):
+        for line in _complaints(node, status.endpoint_remedy):
             console.print(line)
     for transfer in status.transfers:
         console.print(transfer)
@@ -170,14 +170,15 @@ def _ranks_table(ranks: tuple[RankStatus, ...]) -> Table:
     return table
 
 
-def _complaints(node: NodeStatus) -> list[Text]:
+def _complaints(node: NodeStatus, told: str) -> list[Text]:
+    """``told``: what to do, which is said already."""
     lines = []
     if node.reason:
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.reason, "red")))
     if node.memory_under:
-        told = f"memory available is under the {node.memory_under} floor"
+        under = f"memory available is under the {node.memory_under} floor"
         style = "yellow" if node.memory_under == "soft" else "red"
-        lines.append(Text.assemble((f"{node.node}: ", "bold"), (told, style)))
+        lines.append(Text.assemble((f"{node.node}: ", "bold"), (under, style)))
     for resource in _told_once(node.resources):
         lines.append(
             Text.assemble(
@@ -188,7 +189,7 @@ def _complaints(node: NodeStatus) -> list[Text]:
         )
     if node.guard and node.guard.story:
         lines += story_lines(node.node, node.guard.story)
-    if node.guard and node.guard.advice:
+    if node.guard and node.guard.advice and node.guard.advice not in told:
         lines.append(Text.assemble((f"{node.node}: ", "bold"), (node.guard.advice, "yellow")))
     return lines
 

@@ -293,7 +293,7 @@ def test_what_another_command_does_just_now_is_not_told_as_drift_alone() -> None
         reading = cluster.observe()
         plan = cluster.plan()
         (told,) = beside_a_writer(plan, reading.observed.documents).warnings
-        assert "(apply), token 1, holds the lease: what differs may be its work under way" in told
+        assert "(apply), token 1, holds the lease, so that what differs may be its work; " in told
         assert beside_a_writer(Plan(), reading.observed.documents).warnings == ()
     assert beside_a_writer(plan, cluster.observe().observed.documents).warnings == ()
 
@@ -301,10 +301,14 @@ def test_what_another_command_does_just_now_is_not_told_as_drift_alone() -> None
 @pytest.mark.parametrize(
     ("info", "renewed_ago", "told"),
     [
-        ({}, 4, "what differs may be its work under way (renewed 4 s ago)"),
-        ({}, 42, "has not renewed it for 42 s, so that it may be gone: then what differs it has left"),
-        ({"pid": "ended", "place": place()}, 4, "its process is gone: what differs it has left"),
-        ({"pid": "ended", "place": "another boot"}, 4, "may be its work under way (renewed 4 s ago)"),
+        ({}, 4, "what differs may be its work; renewed 4 s ago"),
+        ({}, 42, "has not renewed it for 42 s, so that it may be gone: then the next command"),
+        (
+            {"pid": "ended", "place": place()},
+            4,
+            "its process is gone: the next command that writes takes the lease over",
+        ),
+        ({"pid": "ended", "place": "another boot"}, 4, "may be its work; renewed 4 s ago"),
     ],
 )
 def test_status_tells_a_holder_that_was_killed_from_one_that_works(

@@ -283,10 +283,25 @@ def test_a_destroy_that_did_not_reach_a_node_is_not_told_as_done(capsys: pytest.
     answers(cluster)
     _, detail, remedy = told(status(cluster))
     assert detail.startswith("destroyed, or never applied on spark-1; test-r1, ")
-    assert detail.endswith(" still runs on spark-2")
+    assert detail.endswith(" still run on spark-2")
     assert remedy == "sparkop destroy again removes what is left on spark-2; or sparkop apply starts it"
     destroyed(cluster)
     assert told(status(cluster))[1:] == ("destroyed, or never applied", "sparkop apply starts it")
+
+
+def test_a_destroy_that_went_past_a_silent_docker_says_first_what_makes_it_readable() -> None:
+    """ "sparkop destroy again" alone went past it once more; and nothing said that a rank may run there."""
+    cluster = serving()
+    cluster.node("spark-2").docker_up = False
+    destroyed(cluster)
+    _, detail, remedy = told(status(cluster))
+    assert detail == (
+        "destroyed, or never applied on spark-1; "
+        "Docker of spark-2 could not be read: something of it may still run there"
+    )
+    first, then = remedy.splitlines()
+    assert first.startswith("on spark-2: sudo systemctl start docker; ")
+    assert then == ("then sparkop destroy again removes what is left on spark-2; or sparkop apply starts it")
 
 
 def test_a_destroyed_cluster_says_so() -> None:
@@ -313,7 +328,10 @@ def test_a_trip_is_told_in_json_too() -> None:
     cluster = serving()
     CHANGES["trip"](cluster.node("spark-2"), {"available": 9, "floor": 1 << 30})
     dead(cluster)
-    assert status(cluster).endpoint == "tripped"
+    word, _, remedy = told(status(cluster))
+    assert word == "tripped"
+    assert remedy.startswith("on spark-2: ")
+    assert remedy.endswith("; to launch the same numbers again: sparkop apply --after-trip")
 
 
 def test_a_docker_that_was_not_read_makes_nothing_dead() -> None:

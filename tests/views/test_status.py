@@ -68,13 +68,17 @@ def test_it_is_said_whether_a_watch_runs_and_why_one_gave_up(capsys: pytest.Capt
 
 
 def test_after_a_trip_the_headline_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not "not asked": nothing serves, and this is why."""
+    """Not "not asked": nothing serves, and this is why; what to do is told with it, and once."""
     cluster = Cluster.make()
     cluster.apply()
     CHANGES["trip"](cluster.node("spark-2"), {"available": 900_000_000, "floor": 1 << 30})
     for number, name in enumerate(("spark-1", "spark-2")):
         cluster.node(name).exit(f"test-r{number}", 137)
-    assert shown(cluster, capsys).splitlines()[0].split() == ["test", "tripped"]
+    text = shown(cluster, capsys)
+    assert text.splitlines()[0].split() == ["test", "tripped"]
+    assert text.splitlines()[1].startswith("  do: on spark-2: ")
+    assert "sparkop apply --after-trip" in " ".join(text.split())
+    assert text.count("memory.kvCache") == 1
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b'{"at": 1}'])
