@@ -16,7 +16,7 @@ from sparkop.reconcile.plan import GROUP, Plan
 from sparkop.reconcile.restrain import starts_group
 from sparkop.reconcile.speeds import Speeds, speeds_in
 from sparkop.reconcile.unplanned import unplanned
-from sparkop.reconcile.unserved import AGAIN, Unserved, answered, mends, unread, unserved
+from sparkop.reconcile.unserved import AGAIN, Unserved, answered, mends, unread, unserved, with_the_stop
 from sparkop.reconcile.watch.story import OF_WATCH, open_faults
 from sparkop.records import dataclass
 from sparkop.resources.base import Resource
@@ -28,7 +28,8 @@ from sparkop.resources.group import age, as_a_human_wants, examine, state_text
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
-from sparkop.resources.operations import Operation, kind_of
+from sparkop.resources.operations import Cause, Operation, kind_of
+from sparkop.resources.rank import ALL
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.state import LEASE, entries_in
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
@@ -176,6 +177,8 @@ def status_of(reading: Reading, plan: Plan, resources: Sequence[Resource] = RESO
     watch = _watch(reading)
     alive = next((sign for sign in watch.signs if sign.alive), None)
     served = _served(reading, plan, state, alive, loads=bool(still) and loads(observed.endpoint))
+    if state != "stopped":
+        served = with_the_stop(reading, served)
     return Status(
         cluster=spec.name,
         state=state,
@@ -323,9 +326,22 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
     if unread:
         return ResourceStatus(kind, "unknown", "; ".join(dict.fromkeys(unread)))
     blocked = [b.cause for b in plan.blockers if b.node == node and kind_of(b.resource) == kind]
-    planned = [o.cause for o in plan.operations if o.node == node and kind_of(o.resource) == kind]
-    told = dict.fromkeys(cause.told_of(kind) for cause in blocked or planned[:1])
+    planned = [o for o in plan.operations if o.node == node and kind_of(o.resource) == kind]
+    own = [o for o in planned if o.resource != ALL and not _of_other(o.cause)]
+    told = dict.fromkeys(_told(kind, cause) for cause in blocked or [o.cause for o in (own or planned)[:1]])
     return ResourceStatus(kind, "differs" if told else "ok", "; ".join(told))
+
+
+def _of_other(cause: Cause) -> bool:
+    """A rank that is right starts anew with one that is not, maybe of another node."""
+    return kind_of(cause.field) == "rank" and " " in cause.field
+
+
+def _told(kind: str, cause: Cause) -> str:
+    if not _of_other(cause):
+        return cause.told_of(kind)
+    other, _, field = cause.field.partition(" ")
+    return f"starts anew with {other} ({replace(cause, field=field).told})"
 
 
 def _or_unplanned(status: ResourceStatus, reading: Reading, plan: Plan, node: str) -> ResourceStatus:

@@ -59,6 +59,21 @@ def unserved(reading: Reading, plan: Plan, watching: Sign | None) -> Unserved:
     return Unserved("not serving", *_next(reading, plan, watching, cause))
 
 
+def with_the_stop(reading: Reading, found: Unserved) -> Unserved:
+    """Beside a stop by a human that is not, or not known to be, so on every node: that, and what goes on
+    with it."""
+    mark = reading.history.intent
+    if not mark.stopped or (mark.destroys and reading.history.unapplied.startswith(UNAPPLIED)):
+        return found
+    told = "a human stopped it, but that is not (known to be) so everywhere"
+    if mark.destroys:
+        told = "a destroy was begun and has not ended"
+    again = f"{_human(reading)} again"
+    steps = [found.remedy] if again in found.remedy else [f"{again} goes on with it", found.remedy]
+    parts = [part for part in (found.detail, told) if part]
+    return Unserved(found.word, "; ".join(parts), "\n".join(step for step in steps if step))
+
+
 def _human(reading: Reading) -> str:
     """The command that a human has stopped it by."""
     return "sparkop destroy" if reading.history.intent.destroys else "sparkop stop"

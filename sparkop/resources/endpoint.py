@@ -118,7 +118,7 @@ class Endpoint(Resource):
         group = examine(desired, observed, history)
         if group.causes:
             if state.serving in (Serving.READY, Serving.NOT_ASKED):
-                told = "of other ranks" if group.found else "nothing serves"
+                told = "its ranks start anew" if group.found else "nothing serves"
             return Difference((_wait(desired, told, cost),))
         if state.serving in WAITABLE:
             if loads(state):

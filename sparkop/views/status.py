@@ -96,11 +96,6 @@ def _headline(status: Status) -> Text:
         line.append(f"  key {status.key_path}")
     if status.open:
         line.append(f"\n{OPEN}", style="yellow")
-    if status.stopped_by_human and status.state != "stopped":
-        told = "a human stopped it, but that is not (known to be) so everywhere; `sparkop stop` does it again"
-        if status.destroy_begun:
-            told = "a destroy was begun and has not ended; `sparkop destroy` again goes on with it"
-        line.append(f"\n{told}", style="yellow")
     return line
 
 

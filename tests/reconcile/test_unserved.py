@@ -236,7 +236,39 @@ def test_a_stop_that_is_half_done_says_which_rank_is_gone() -> None:
     cluster.stop()
     node.containers[rank.spec.name] = rank
     ends = "sparkop stop again ends what still runs; or sparkop apply starts it again"
-    assert told(status(cluster)) == ("not serving", "rank 0 on spark-1 is missing", ends)
+    half = "a human stopped it, but that is not (known to be) so everywhere"
+    assert told(status(cluster)) == ("not serving", f"rank 0 on spark-1 is missing; {half}", ends)
+    cluster.node("spark-1").docker_up = False
+    assert told(status(cluster))[1] == f"Docker of spark-1 could not be read; {half}"
+
+
+def test_a_stop_that_is_half_done_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The headline said it and the step said it, in other words; the JSON had only the step."""
+    cluster = serving()
+    node, rank = cluster.rank(1)
+    cluster.stop()
+    node.containers[rank.spec.name] = rank
+    show_status(status(cluster))
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("a human stopped it") == text.count("sparkop stop") == 1
+
+
+@pytest.mark.parametrize(("number", "other"), [(0, "spark-2"), (1, "spark-1")])
+def test_a_rank_that_starts_anew_with_another_does_not_tell_that_ones_state_as_its_own(
+    number: int, other: str
+) -> None:
+    """ "spark-2: ≠ rank: rank/0 state: exited", while rank/0 is on spark-1."""
+    cluster = serving()
+    node, rank = cluster.rank(number)
+    node.exit(rank.spec.name, 137)
+    ranks = {
+        each.node: resource.detail
+        for each in status(cluster).nodes
+        for resource in each.resources
+        if resource.resource == "rank"
+    }
+    assert ranks.pop(other) == f"starts anew with rank/{number} (state: exited (137) -> running)"
+    assert list(ranks.values()) == ["state: exited (137) -> running"]
 
 
 def test_a_stop_that_did_not_reach_a_node_says_to_stop_again(capsys: pytest.CaptureFixture[str]) -> None:
