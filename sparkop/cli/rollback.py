@@ -43,8 +43,7 @@ def command(
     from sparkop.cli.apply import apply_spec
     from sparkop.reconcile.ready_specs import kept_path, text_of
     from sparkop.reconcile.remembered import Rollback
-    from sparkop.views.errors import show_error
-    from sparkop.views.rollback import show_others, show_target
+    from sparkop.views.rollback import show_others, show_passed, show_target
 
     choice = choose(spec, overlays, sets).absolute()
     broken: SpecError | None = None
@@ -63,7 +62,7 @@ def command(
     if broken is not None:
         if not kept:
             raise broken
-        show_error(broken)
+        show_passed(broken)
     target, goal = _first_whole(name, kept, last, _instead(choice, name, before))
     if broken is not None:
         reach_spec(str(target.path), (), ())  # into its lab, where it is of one

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sparkop.errors import SparkopError
 from sparkop.reconcile.ready_specs import ReadySpec, ready_specs
 from sparkop.resources.compare import counted
 from sparkop.spec.show import masked
@@ -25,6 +26,12 @@ def show_target(target: ReadySpec, what: str, before: str | None) -> None:
     lines += [f"  it was {target.origin}"] if target.origin else []
     changed = _changed(before, target.text) if before is not None else []
     print_lines([*lines, *(f"  {each}" for each in changed)], sys.stderr)
+
+
+def show_passed(broken: SparkopError) -> None:
+    """What is wrong with the spec that is gone back from: no failure of the rollback."""
+    told = f"note: {broken.message.rstrip('.')}; going back does without it"
+    print_lines([told, *(f"  {line}" for line in (broken.detail or "").splitlines())], sys.stderr)
 
 
 def show_others(cluster: str, path: Path) -> None:

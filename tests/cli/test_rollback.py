@@ -141,7 +141,10 @@ def test_a_spec_broken_on_disk_is_told_and_left_for_the_last_one_that_was_ready(
     capsys.readouterr()
     assert run(["rollback", *([str(spec)] if named else [])]) == ExitCode.OK
     told = capsys.readouterr().err
-    assert "my-cluster.yaml" in told, "what is wrong with the file is said all the same"
+    (note,) = [line for line in told.splitlines() if line.startswith("note: ")]
+    assert str(spec) in note, "what is wrong with the file is said all the same"
+    assert note.endswith("; going back does without it")
+    assert "sparkop: " not in told, "it goes on: that is no failure"
     assert "rolling back from" in told
     assert cluster.shape() == before
 
