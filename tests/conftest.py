@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from sparkop.lab.layout import LAB_VARIABLE
 from tests.labkit import lab as lab
+from tests.labkit import sweep
 
 EXPLORE = "SPARKOP_EXPLORE" in os.environ
 """Set: hypothesis draws other examples in every run. Else the same ones, so that a red run is red again."""
@@ -48,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first; all others, and the tests of a file, keep their order."""
     places = {file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.location[0], len(places)))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A run that is broken off ends its processes before they have taken their labs down."""
+    if not hasattr(config, "workerinput"):
+        sweep()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """The lab for tests: one for a session, entered by the test process itself.
 
 ``from tests.labkit import lab as lab`` in a conftest.py gives the fixture. A lab whose test process was
-killed is removed by the next session.
+killed is removed when its session ends, or else by the next one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def temporary_lab(config: LabConfig | None = None, *, engines: str = "none") -> 
 
     engines: "none", "standin" or "all", as in ``sparkop lab up --engines``.
     """
-    _sweep()
+    sweep()
     name = f"test-{os.getpid()}-{next(_numbers)}"
     before = os.environ.get(LAB_VARIABLE)
     os.environ[LAB_VARIABLE] = name
@@ -71,7 +71,7 @@ def engine_config(hosts: int = 2) -> LabConfig:
     return LabConfig(hosts=hosts, shares=shares())
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Remove labs of test processes that were killed."""
     for folder in LabPaths.of("default").state_root.glob("test-*"):
         match = re.fullmatch(r"test-(\d+)-\d+", folder.name)

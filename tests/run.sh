@@ -26,10 +26,18 @@ setsid sh -c '
     { python -m pytest -q --collect-only; python -m pytest -q --setup-only tests/clients/test_pi.py; } &
     exec python -c "from sparkop.lab.engine_venv import ensure_venv; ensure_venv()"
 ' >/dev/null 2>&1 &
-beside=$!
-unit=
+beside=$! unit='' lab=''
 unit_log=$(mktemp)
-trap 'kill -- -"$beside" $unit 2>/dev/null || :; rm -f "$unit_log"' EXIT
+end() {
+    kill -- -"$beside" 2>/dev/null || :
+    # shellcheck disable=SC2086 # each of the two may be none
+    if [ -n "$unit$lab" ]; then
+        kill -INT $unit $lab 2>/dev/null || :
+        wait $unit $lab || :
+    fi
+    rm -f "$unit_log"
+}
+trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 step ruff check .
@@ -38,16 +46,22 @@ step mypy
 step lint-imports
 # Side by side: unit tests keep cores busy, lab tests wait, for programs that start and for states of the lab.
 # These have deadlines, so the others give way a little. More processes than cores, as unit tests wait too.
-nice -n 5 python -m pytest -m "not lab and not vllm" -n 3 --dist loadfile --no-loadscope-reorder \
+# Each in a session of its own: Ctrl-C reaches it once, by the end of this script.
+setsid nice -n 5 python -m pytest -m "not lab and not vllm" -n 3 --dist loadfile --no-loadscope-reorder \
     >"$unit_log" 2>&1 &
 unit=$!
 wait "$beside" || :
-failed=0
 # Only the files that have such tests: to read all of them costs each process half a minute.
+printf '\n== lab tests\n' >&2
 # shellcheck disable=SC2046 # names without blanks
-step python -m pytest -m "lab or vllm" -n 4 --dist loadfile --no-loadscope-reorder --timeout 600 \
-    $(grep -rlE 'mark\.(lab|vllm)\b' --include='test_*.py' tests) || failed=$?
+setsid python -m pytest -m "lab or vllm" -n 4 --dist loadfile --no-loadscope-reorder --timeout 600 \
+    $(grep -rlE 'mark\.(lab|vllm)\b' --include='test_*.py' tests) &
+lab=$!
+failed=0
+wait "$lab" || failed=$?
+lab=''
 wait "$unit" || failed=$?
+unit=''
 printf '\n== unit tests\n' >&2
 cat "$unit_log"
 exit "$failed"

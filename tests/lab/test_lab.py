@@ -425,6 +425,27 @@ class TestDown:
         assert process.returncode == code
         assert left == []
 
+    def test_a_test_process_that_is_killed_leaves_no_lab(self) -> None:
+        """As the first one of a run does on Ctrl-C, when the others are too slow to take their labs down."""
+        options = ["-n", "1", "--max-worker-restart", "0", "-m", "lab", "tests/lab/test_faults.py"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options], stdout=subprocess.DEVNULL
+        ) as process:
+            until(lambda: bool(lab_of_a_child(process.pid)), 120)
+            name = lab_of_a_child(process.pid)
+            os.kill(int(name.split("-")[1]), signal.SIGKILL)
+            process.wait(60)
+        left = leftovers(name)
+        down(name)  # what this finds at fault stays no longer than the test
+        assert left == []
+
+
+def lab_of_a_child(pid: int) -> str:
+    """The lab of a test process that ``pid`` has started, once it has a host; else empty."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    names = [f"test-{child}-1" for child in children.split()]
+    return next((name for name in names if (LabPaths.of(name).root / "spark-1").exists()), "")
+
 
 class TestWords:
     """What the user reads."""
