@@ -107,7 +107,8 @@ def apply_spec(
 
 
 def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
-    """Where another spec has served: this one may be what is wrong."""
+    """Where another spec has served: this one may be what is wrong. Not of one that was never begun: that has
+    changed nothing, and rollback would leave what serves."""
     from sparkop.reconcile.ready_specs import kept_path, last_ready
 
     served = last_ready(spec.name)
@@ -117,10 +118,22 @@ def _tell_of_rollback(spec: ClusterSpec, applied: Applied) -> None:
 
         show_others(spec.name, kept_path(spec))
         return
-    if served is not None and served == last_ready(spec.name, other_than=spec):
+    if served is not None and served == last_ready(spec.name, other_than=spec) and _was_begun(applied):
         click.echo(
             "note: this spec has not served yet; sparkop rollback goes back to the one that did", err=True
         )
+
+
+def _was_begun(applied: Applied) -> bool:
+    """By this apply or one before: it is what later commands are about."""
+    from sparkop.reconcile.remembered import last_of
+
+    with suppress(UsageError):
+        last = last_of(applied.cluster)
+        return last is not None and replace(last, rollback=None, fled=()) == replace(
+            applied, rollback=None, fled=()
+        )
+    return False
 
 
 @contextmanager

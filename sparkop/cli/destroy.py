@@ -65,7 +65,8 @@ def command(
         gone = destroy(loaded.spec, hosts, weights=weights is not None, agree=agree, emit=emit, stop=stop)
     if not gone.interrupted:
         with suppress(OSError):  # an apply warns once too often
-            note_cleared(loaded.spec, {each.name for each in loaded.spec.nodes} - set(gone.unknown))
+            left = {*gone.unknown, *gone.kept}
+            note_cleared(loaded.spec, {each.name for each in loaded.spec.nodes} - left)
     show_destroyed(gone, output)
     if not is_of_a_node(loaded.spec, choice.path):
         show_left_behind(loaded.spec)

@@ -38,5 +38,6 @@ def command(spec: str | None, overlays: tuple[Path, ...], sets: tuple[str, ...],
     status = status_of(reading, beside_a_writer(plan, reading.observed.documents))
     status = with_notes(with_measured(status, measured), notes)
     show_status(status, output)
-    codes = {"ok": ExitCode.OK, "stopped": ExitCode.OK, "unknown": ExitCode.UNREACHABLE}
-    return codes.get(status.state, ExitCode.FAILED)
+    if status.as_wished:
+        return ExitCode.OK
+    return ExitCode.UNREACHABLE if status.state == "unknown" else ExitCode.FAILED

@@ -92,7 +92,8 @@ def why_broken(error: BaseException) -> str:
     """Why a connection ended, in plain words: those of its library are for who knows that library."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     if not text or isinstance(error, EOFError) or any(words in text for words in _CLOSED):
-        return "the connection was closed: the node lost power or went down, or its sshd was stopped"
+        ends = "the node lost power or went down, its sshd was stopped, or the network between was cut"
+        return f"the connection was closed: {ends}"
     return text
 
 

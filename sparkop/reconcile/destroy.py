@@ -18,6 +18,7 @@ from sparkop.errors import BlockedError, SparkopError
 from sparkop.hosts.base import Host
 from sparkop.hosts.document import Document, Image, Removable
 from sparkop.reconcile.carry_out import carry_out
+from sparkop.reconcile.history import DAMAGED
 from sparkop.reconcile.lease import Held, hold, new_holder, who_of
 from sparkop.reconcile.observe import Reading, observe
 from sparkop.reconcile.plan import Plan
@@ -45,9 +46,11 @@ def _unasked(_going: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Destroyed:
-    """What was removed, by node, in words; and the nodes that did not answer, and why."""
+    """What was removed, by node, in words; what a later destroy will, when nobody uses it any more; and the
+    nodes that did not answer, and why."""
 
     removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -60,10 +63,10 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         document = reading.observed.documents[name]
         if document.docker is None:
             continue  # what still runs there needs its key, and its history to be found again
-        in_use = document.docker.in_use
+        in_use, cluster = document.docker.in_use, reading.desired.spec.name
         own[name] = [
             _image(name, reference, shown, spare=reference == image.id)
-            for reference, shown, image in _images(document)
+            for reference, shown, image in _images(document, cluster)
             if image.id not in in_use
         ]
         if _has_state(reading, name):
@@ -78,39 +81,48 @@ def plan_destroy(reading: Reading, *, weights: bool) -> Plan:
         if places[name] == name and _has_state(reading, name):
             there = (each for other, each in own.items() if places[other] == name)
             before, node = tuple(o.key for each in there for o in each), reading.desired.nodes[name]
-            left, apart = _in_use(reading.observed.documents[name]), None if weights else node.weights
+            left = _in_use(reading.observed.documents[name], reading.desired.spec.name)
+            apart = None if weights else node.weights
             parameters = {"path": node.state, "left": left, "apart": apart}
             found.append(Operation(Action.REMOVE, name, STATE, CAUSE, needs=before, parameters=parameters))
     operations = tuple(operation for found in own.values() for operation in found)
     return Plan(operations, unknown=tuple(reading.observed.unknown.values()))
 
 
-def _images(document: Document) -> Iterator[tuple[str, str, Image]]:
+def _images(document: Document, cluster: str) -> Iterator[tuple[str, str, Image]]:
     """What sparkop has pulled or built on a node: reference, how it is shown, image."""
     docker = document.docker
     if docker is None:
         return
-    for entry, image in _pulled(document):
+    for entry, image in _pulled(document, cluster):
         reference = str(entry["reference"])
         yield reference, reference, image
     for image in docker.unnamed:
         yield image.id, short_image(image.id), image
 
 
-def _pulled(document: Document) -> list[tuple[dict[str, Any], Image]]:
+def _pulled(document: Document, cluster: str) -> list[tuple[dict[str, Any], Image]]:
     """What was pulled and is there still: its entry in the history, and the image. What somebody else has
     put under its name since is not ours."""
+    return [(entry, image) for entry, image in _entries(document, cluster) if is_ours(entry, image)]
+
+
+def _entries(document: Document, cluster: str) -> Iterator[tuple[dict[str, Any], Image]]:
+    """What the history, unless it is another cluster's, knows of images that are there."""
     images = document.docker.images if document.docker else {}
-    found = ((entry, images.get(str(entry["reference"]))) for entry in pulled_in(document))
-    return [(entry, image) for entry, image in found if image is not None and is_ours(entry, image)]
+    own = owner_of(document) in (None, cluster)
+    for entry in pulled_in(document) if own else ():
+        image = images.get(str(entry["reference"]))
+        if image is not None:
+            yield entry, image
 
 
-def _in_use(document: Document) -> list[dict[str, Any]]:
+def _in_use(document: Document, cluster: str) -> list[dict[str, Any]]:
     """Those of images that stay, because a container is made of them."""
     docker = document.docker
     if docker is None:
         return []
-    return [entry for entry, image in _pulled(document) if image.id in docker.in_use]
+    return [entry for entry, image in _pulled(document, cluster) if image.id in docker.in_use]
 
 
 def _has_state(reading: Reading, node: str) -> bool:
@@ -119,10 +131,11 @@ def _has_state(reading: Reading, node: str) -> bool:
     document = reading.observed.documents[node]
     if _is_somebodys(document):
         return False
-    own = set(document.state or ()) - set(document.ground.foreign if document.ground else ())
-    if own == {HISTORY} and entries_in(document) and entries_in(document) == _in_use(document):
+    own, cluster = set(document.state or ()), reading.desired.spec.name
+    own -= set(document.ground.foreign if document.ground else ())
+    if own == {HISTORY} and entries_in(document) and entries_in(document) == _in_use(document, cluster):
         return False
-    return bool(own) and owner_of(document) in (None, reading.desired.spec.name)
+    return bool(own) and owner_of(document) in (None, cluster)
 
 
 def _places(reading: Reading) -> dict[str, str]:
@@ -261,8 +274,7 @@ def destroy(
     nodes = {operation.node for operation in _everything(reading, holder, weights)}
     away = unanswered(reading)
     if not nodes:
-        _tell_in_use(reading, emit)
-        return Destroyed(unknown=away)
+        return Destroyed(kept=_tell_in_use(reading, emit), unknown=away)
     agree(_checkpoint_lines(reading))
     documents = {name: each for name, each in reading.observed.documents.items() if name in nodes}
     with hold(
@@ -273,16 +285,16 @@ def destroy(
         outcome = carry_out(plan, reading, held, resources, emit=emit, stop=stop, clock=clock)
         if outcome.error is not None:
             raise outcome.error
-        removed = removed_by(plan)
+        removed, kept = removed_by(plan), dict[str, tuple[str, ...]]()
         interrupted = bool(outcome.skipped)
         if not interrupted:
             reading = look(stop=AnyOf(stop, held.lost))
             plan = _on(nodes, plan_destroy(reading, weights=weights))
-            _tell_in_use(reading, emit)
+            kept = _tell_in_use(reading, emit)
             interrupted = _remove(reading, plan, held, emit, stop, clock)
             for operation in plan.operations:
                 removed.setdefault(operation.node, []).append(_told(operation, reading))
-    return Destroyed(_frozen(removed), {**away, **unanswered(reading)}, interrupted)
+    return Destroyed(_frozen(removed), kept, {**away, **unanswered(reading)}, interrupted)
 
 
 def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]:
@@ -292,26 +304,27 @@ def _everything(reading: Reading, holder: str, weights: bool) -> list[Operation]
     return [*removals, *plan_destroy(reading, weights=weights).operations]
 
 
-def _tell_in_use(reading: Reading, emit: Listener) -> None:
-    """After ranks and guards are gone: what is made of an image still is somebody's."""
+def _tell_in_use(reading: Reading, emit: Listener) -> dict[str, tuple[str, ...]]:
+    """After ranks and guards are gone: what is made of an image still is somebody's. Returns it by node."""
+    told: dict[str, list[str]] = {}
     for name, document in reading.observed.documents.items():
-        for _, shown, image in _images(document):
+        for _, shown, image in _images(document, reading.desired.spec.name):
             container = document.docker.in_use.get(image.id) if document.docker else None
             if container is not None:
-                text = (
-                    f"kept: image {shown}, of which container {container} is made; "
-                    "sparkop destroy again once that is gone"
-                )
-                emit(Event(Phase.NOTE, node=name, text=text))
+                told.setdefault(name, []).append(f"image {shown}, of which container {container} is made")
+    for name, kept in told.items():
+        for each in kept:
+            text = f"kept: {each}; sparkop destroy again once that is gone"
+            emit(Event(Phase.NOTE, node=name, text=text))
+    return _frozen(told)
 
 
 def _tell_unclear(reading: Reading, emit: Listener) -> None:
     """Images under tags whose pull was broken off: they may be what a user has put there since."""
     for name, document in reading.observed.documents.items():
-        for entry in pulled_in(document):
-            reference = str(entry["reference"])
-            image = document.docker.images.get(reference) if document.docker else None
-            if image is not None and is_unclear(entry, image):
+        for entry, image in _entries(document, reading.desired.spec.name):
+            if is_unclear(entry, image):
+                reference = str(entry["reference"])
                 text = (
                     f"kept: image {reference}, which may be yours: when it came, no sparkop was there to see "
                     f"it; docker rmi {shlex.quote(reference)} removes it"
@@ -338,10 +351,14 @@ def _on(nodes: set[str], plan: Plan) -> Plan:
 
 def _tell_damage(reading: Reading, emit: Listener) -> None:
     for name, document in reading.observed.documents.items():
-        if history_damaged(document):
-            text = (
-                f"{HISTORY} is damaged: which images were pulled for the cluster is not known, so they stay"
+        lost = any(entry.get("event") == DAMAGED for entry in entries_in(document))
+        if lost or history_damaged(document):
+            when = (
+                "was damaged once: which images were pulled before"
+                if lost
+                else "is damaged: which images were pulled"
             )
+            text = f"{HISTORY} {when} for the cluster is not known, so they stay"
             emit(Event(Phase.NOTE, node=name, text=text))
         owner = owner_of(document)
         if owner not in (None, reading.desired.spec.name):

@@ -71,7 +71,11 @@ def _kind(event: str, entry: Mapping[str, Any]) -> str:
 def _text(event: str, entry: Mapping[str, Any]) -> str:
     epoch = entry.get("epoch")
     if event == "start":
-        by = "watch replaced the ranks" if entry.get("by") == WATCH else "a command started the ranks"
+        by = (
+            "watch began to replace the ranks"
+            if entry.get("by") == WATCH
+            else "a command began to start the ranks"
+        )
         if entry.get("by") == WATCH and entry.get("resumes"):
             by = f"watch went on with group {entry['resumes']}, which was broken off, and started the ranks"
         at = f"{entry['node']}, " if entry.get("node") else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Left:
     file: Path
     """The spec with that node alone."""
     same_node: bool
+    other_address: str = ""
+    """Where it was, when the spec has a node of its name at another address: that may be the same machine."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,18 @@ def left_by(spec: ClusterSpec) -> tuple[Left, ...]:
     now = {_place(spec, node): node.name for node in spec.nodes}
     names = {place.machine: name for place, name in now.items()}
     return tuple(
-        Left(names.get(place.machine, name), place.state, path, same_node=place.machine in names)
+        _left(path, name, place, names)
         for path, name, place in _kept(spec)
         if not any(place.is_same(each) for each in now)
     )
+
+
+def _left(path: Path, name: str, place: _Place, names: Mapping[str, str]) -> Left:
+    """``names``: machine -> node, of the spec that does not reach it."""
+    if place.machine in names:
+        return Left(names[place.machine], place.state, path, same_node=True)
+    moved = place.machine if name in names.values() else ""
+    return Left(name, place.state, path, same_node=False, other_address=moved)
 
 
 def note_places(spec: ClusterSpec) -> None:
@@ -123,7 +133,10 @@ def _document(node: NodeSpec) -> dict[str, Any]:
 
 
 def _machine(node: dict[str, Any]) -> str:
-    """What tells the machines of a cluster apart, whatever their names."""
+    """What tells the machines of a cluster apart, whatever their names: where SSH answers. User and key are
+    ways to the same one."""
     ssh = node.get("ssh") or {"host": node["name"]}
-    own = {key: value for key, value in ssh.items() if value is not None} if isinstance(ssh, dict) else ssh
-    return json.dumps(own, sort_keys=True)
+    if not isinstance(ssh, dict):
+        return str(ssh)
+    host, port = str(ssh["host"]).strip("[]").lower(), ssh.get("port") or 22
+    return host if port == 22 else f"{host} port {port}"

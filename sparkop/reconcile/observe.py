@@ -166,7 +166,7 @@ def _read(
 
     patiently(
         lambda: side_by_side(probe, requests, "probe"),
-        lambda: f"{', '.join(name for name in requests if name not in read)} has not answered",
+        lambda: _not_answered([name for name in requests if name not in read]),
         emit,
         stop,
     )
@@ -246,6 +246,10 @@ def _merged(key: str, before: Json, value: Json) -> Json:
     if before == value:
         return before
     raise ValueError(f"two resources want to read different things: {key} {before!r} and {value!r}")
+
+
+def _not_answered(nodes: Sequence[str]) -> str:
+    return f"{', '.join(nodes)} {'has' if len(nodes) == 1 else 'have'} not answered"
 
 
 def _probe(

@@ -157,6 +157,11 @@ class Status:
     """Transfers of weights that run on the nodes now, in words."""
 
     @property
+    def as_wished(self) -> bool:
+        """As desired, or stopped as a human wished; a destroy that has not ended is neither."""
+        return self.state == "ok" or (self.state == "stopped" and not self.destroy_begun)
+
+    @property
     def tripped(self) -> bool:
         """A memory guard has killed ranks, and nobody has confirmed that or changed the numbers."""
         guards = [node.guard for node in self.nodes if node.guard is not None]

@@ -23,6 +23,12 @@ def _told(left: Left) -> str:
             "and history, if it is still there: move it to the new place first to keep them; or "
             f"sparkop destroy {file} removes it, and what runs on {left.node}; when it is gone: rm {file}"
         )
+    if left.other_address:
+        return (
+            f"{left.node} was {left.other_address} before: if that is the same machine, rm {file} ends this "
+            "warning; if it is another one, what runs there is not touched, and "
+            f"sparkop destroy {file} removes it"
+        )
     return (
         f"{left.node} belonged to this cluster and is not in the spec: what runs there is not touched; "
         f"sparkop destroy {file} removes it, on that machine only; when that is gone, or is one of the spec "

@@ -250,6 +250,47 @@ def test_other_specs_are_told_only_where_one_of_them_can_help(
     assert "other specs" not in told
 
 
+def test_no_rollback_is_offered_by_an_apply_that_changed_nothing(
+    cluster: Cluster, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was blocked before its first operation: a rollback would have left the spec that serves."""
+    _serve_two(cluster, write)
+    offered = "sparkop rollback goes back"
+    bad = write(memory={"kvCache": "16 MiB"}).rename("bad.yaml")
+    CHANGES["rails_down"](cluster.node("spark-2"), [0, 1])
+    capsys.readouterr()
+    assert run(["apply", str(bad), "--yes"]) == ExitCode.FAILED
+    assert offered not in capsys.readouterr().err
+    CHANGES["rails_up"](cluster.node("spark-2"), [0, 1])
+    cluster.manner = "die-1"
+    assert run(["apply", str(bad), "--yes"]) == ExitCode.FAILED
+    assert offered in capsys.readouterr().err, "its ranks were started"
+
+
+def test_a_node_of_which_something_is_kept_is_told_until_that_is_gone(
+    cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "destroy again" was the advice, and the file that it needs was gone."""
+    played = partial(destroying.destroy, clock=cluster.clock, resources=SIMULATED)
+    monkeypatch.setattr(destroying, "destroy", played)
+    assert run(["apply", str(write())]) == ExitCode.OK
+    write(nodes=[{"name": "spark-1"}])
+    capsys.readouterr()
+    node = cluster.node("spark-2")
+    assert run(["apply", "my-cluster.yaml", "--yes"]) == ExitCode.OK
+    told = capsys.readouterr().err
+    command = next(each for each in told.split(";") if "sparkop destroy" in each).split()[1:3]
+    CHANGES["containers"](node, {"by-hand": {}})
+    node.containers["by-hand"].image_id = next(iter(node.images.values())).id
+    assert run([*command, "--yes"]) == ExitCode.OK
+    del node.containers["by-hand"]
+    assert run([*command, "--yes"]) == ExitCode.OK
+    assert node.images == {}
+    capsys.readouterr()
+    assert run(["apply", "my-cluster.yaml", "--yes"]) == ExitCode.OK
+    assert "spark-2" not in capsys.readouterr().err
+
+
 def test_a_rollback_that_was_declined_was_none(
     cluster: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -460,18 +460,21 @@ def test_an_interrupted_destroy_is_finished_by_the_next(fault: Fault, weights: b
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_status_tells_of_a_destroy_that_was_cut_short(stopped: bool) -> None:
-    """It was told as a stop that somebody had wished: nobody went on with it. A stop leaves marks, too."""
+    """It was told as a stop that somebody had wished, with exit code 0: nobody went on with it. A stop leaves
+    marks, too, and is as wished."""
     words = set()
     for number in range(4, 20, 3):
         cluster = serving()
         if stopped:
             cluster.stop()
+            assert status_of(cluster.observe(), cluster.plan(), SIMULATED).as_wished
         cluster.world.faults[cluster.world.attempts + number] = Fault.AFTER
         with suppress(SimulatedCrash):
             destroyed(cluster)
         cluster.world.revive()
         found = status_of(cluster.observe(), cluster.plan(), SIMULATED)
         assert found.destroy_begun == found.stopped_by_human, number
+        assert not found.as_wished, number
         words |= {f"{found.endpoint_detail}; {found.endpoint_remedy}"} if found.state == "stopped" else set()
         cluster.apply()
         assert not status_of(cluster.observe(), cluster.plan(), SIMULATED).destroy_begun
@@ -490,6 +493,18 @@ def test_another_clusters_folder_stays() -> None:
     destroyed(cluster)
     assert path in node.files
     assert any("that of other" in event.text for event in cluster.events)
+
+
+def test_images_that_another_cluster_has_pulled_stay() -> None:
+    """A spec that names another cluster's folder took its images for its own."""
+    cluster = serving()
+    cluster.stop()
+    images = {name: dict(node.images) for name, node in cluster.world.nodes.items()}
+    writes = len(cluster.world.writes)
+    cluster.spec = spec_of(name="other", stateDirectory="~/.sparkop/test")
+    assert destroyed(cluster) == Destroyed()
+    assert {name: node.images for name, node in cluster.world.nodes.items()} == images
+    assert len(cluster.world.writes) == writes
 
 
 def built(**build: str) -> Cluster:
@@ -537,7 +552,9 @@ def test_an_image_that_was_pulled_and_that_somebody_uses_stays_until_a_later_des
     node = cluster.node("spark-2")
     CHANGES["containers"](node, {"by-hand": {}})
     node.containers["by-hand"].image_id = node.images[IMAGE].id
-    removed = destroyed(cluster).removed
+    result = destroyed(cluster)
+    assert result.kept == {"spark-2": (f"image {IMAGE}, of which container by-hand is made",)}
+    removed = result.removed
     assert removed["spark-1"][-1] == "state folder"
     assert removed["spark-2"][-1] == (
         "sparkop's files in /home/spark/.sparkop/test but for history.json, "
@@ -590,6 +607,17 @@ def test_images_of_a_damaged_history_stay_and_that_is_told() -> None:
     destroyed(cluster)
     assert list(node.images) == [IMAGE]
     assert any("so they stay" in event.text for event in cluster.events)
+
+
+def test_images_of_a_history_that_was_damaged_once_stay_and_that_is_told() -> None:
+    """The next apply had begun it anew, and destroy said nothing of what it no longer knew."""
+    cluster = serving()
+    node = cluster.node("spark-2")
+    node.files[node.path("history.json", "~/.sparkop/test")] = (b"[", 0o600)
+    cluster.apply()
+    destroyed(cluster)
+    assert list(node.images) == [IMAGE]
+    assert any("was damaged once" in event.text and "so they stay" in event.text for event in cluster.events)
 
 
 def test_a_node_whose_docker_does_not_answer_keeps_its_state() -> None:

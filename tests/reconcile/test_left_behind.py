@@ -42,6 +42,26 @@ def test_a_machine_that_is_written_another_way_is_no_other() -> None:
         assert _left(spec_of(nodes=[{"name": "alpha", "ssh": ssh}])) == []
 
 
+@pytest.mark.parametrize(
+    "ssh",
+    ["root@b", "B:22", {"host": "b", "user": "root", "port": 22}, {"host": "b", "identityFile": "~/.ssh/id"}],
+)
+def test_another_user_key_or_way_of_writing_makes_no_other_machine(ssh: Any) -> None:
+    """The node serves, and was told as one that had left the spec: the command given destroyed it."""
+    note_places(spec_of(nodes=[A, B]))
+    assert _left(spec_of(nodes=[A, {"name": "spark-2", "ssh": ssh}])) == []
+
+
+def test_another_address_may_be_the_same_machine() -> None:
+    """Nobody looks there, so the user is asked first, and no command is given that ends what serves."""
+    note_places(spec_of(nodes=[A, B]))
+    for ssh in ("10.0.0.2", "b:2222"):
+        (left,) = left_by(spec_of(nodes=[A, {"name": "spark-2", "ssh": ssh}]))
+        assert (left.node, left.other_address, left.same_node) == ("spark-2", "b", False)
+    (gone,) = left_by(spec_of(nodes=[A]))
+    assert gone.other_address == ""
+
+
 def test_a_node_stays_left_behind_however_many_specs_have_served_since() -> None:
     """It was forgotten as soon as the next spec had served, or a few others: its rank still ran."""
     note_places(spec_of(nodes=[A, B]))

@@ -570,9 +570,9 @@ def test_events_tell_the_story() -> None:
     told = [each for each in story if each.event != "pulled"]
     assert [each.event for each in told] == ["start", "ready", "restart", "ready", "served", "stop"]
     assert [each.text for each in told] == [
-        "a command started the ranks (group 1): spark-1, rank/0 container is missing, not running",
+        "a command began to start the ranks (group 1): spark-1, rank/0 container is missing, not running",
         told[1].text,
-        "watch replaced the ranks (group 2): spark-2, rank/1 state is exited (137), not running; "
+        "watch began to replace the ranks (group 2): spark-2, rank/1 state is exited (137), not running; "
         "incidents/epoch-1 on the head tells of the one before",
         told[3].text,
         "group 2 has served for ten minutes: earlier restarts count no more",
