@@ -52,7 +52,7 @@ class Machine:
         return self.home / ".pi" / "agent"
 
     def run(
-        self, *argv: str, key: str | None = None, check: int | None = 0, timeout: float = 60
+        self, *argv: str, key: str | None = None, check: int | None = 0, timeout: float = 180
     ) -> subprocess.CompletedProcess[str]:
         """Run a program at the user's shell, with no terminal; ``check`` is the exit code it must have."""
         done = subprocess.run(

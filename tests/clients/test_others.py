@@ -25,7 +25,7 @@ def connect(folder: Path, *words: str) -> str:
     argv = [sys.executable, "-m", "sparkop", "connect", *words]
     own = {"PYTHONPATH": str(ROOT), "OUR_KEY": KEY}
     done = subprocess.run(
-        argv, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, timeout=60
+        argv, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert KEY not in done.stdout + done.stderr
@@ -46,7 +46,7 @@ def test_opencode_asks_our_server(server: Recorder, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     assert "hello from the recorder" in done.stdout
@@ -77,7 +77,7 @@ console.log(JSON.stringify({ok: read.success, data: read.data, issues: read.erro
         ["node", str(folder / "check.mjs"), str(tmp_path / "config.yaml")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     found = json.loads(done.stdout)
