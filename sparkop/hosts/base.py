@@ -46,6 +46,11 @@ class ContainerSpec:
     mounts: Sequence[Mount] = ()
     options: ContainerOptions | None = None
 
+    @property
+    def restart_policy(self) -> str:
+        """Docker's; it starts what ends by itself again unless this is ``no``."""
+        return self.options.restart if self.options else "no"
+
 
 @dataclass(frozen=True)
 class Mount:

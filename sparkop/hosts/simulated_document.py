@@ -249,7 +249,7 @@ def _container(container: SimulatedContainer) -> dict[str, Any]:
         "oom_killed": container.oom_killed,
         "started_at": rfc3339(container.started_at),
         "finished_at": rfc3339(container.finished_at),
-        "restart_policy": container.spec.options.restart if container.spec.options else "no",
+        "restart_policy": container.spec.restart_policy,
         "error": None,
         "pid": 4242 if container.running else None,
         "halted": container.running and container.halted,

@@ -204,7 +204,7 @@ class SimulatedNode:
         container.state, container.exit_code, container.oom_killed = "exited", code, oom
         container.finished_at = self.world.clock()
         self.tell("die", container, exitCode=str(code))
-        if container.spec.options and container.spec.options.restart in ("always", "unless-stopped"):
+        if container.spec.restart_policy in ("always", "unless-stopped"):
             self.start(container)
 
     def start(self, container: SimulatedContainer) -> None:
@@ -224,7 +224,7 @@ class SimulatedNode:
             if container.running:
                 container.state, container.exit_code = "exited", 255
                 container.finished_at = self.world.clock()
-                if container.spec.options and container.spec.options.restart in ("always", "unless-stopped"):
+                if container.spec.restart_policy in ("always", "unless-stopped"):
                     self.start(container)
 
         for unit in self.units.values():

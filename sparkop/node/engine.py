@@ -143,8 +143,8 @@ def container(answer: dict[str, Any]) -> dict[str, Any]:
 
 def halted(pid: int | None) -> bool:
     """A signal or a debugger has stopped the process: Docker calls it running all the same."""
-    stat = wire.maybe("/proc/%d/stat" % pid) if pid else None
-    return (stat or "").rpartition(")")[2].split()[:1] in (["T"], ["t"])
+    fields = wire.process_fields(pid) if pid else []
+    return bool(fields) and fields[0] in wire.HALTED
 
 
 def moment(text: str | None) -> str | None:

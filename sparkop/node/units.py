@@ -84,10 +84,10 @@ def state_of(own: dict[str, Any] | None) -> str:
     """``running``, ``paused`` (stopped by a signal) or ``exited``."""
     if own is None or own["boot"] != (wire.maybe(BOOT_ID) or ""):
         return "exited"
-    fields = (wire.maybe("/proc/%d/stat" % own["pid"]) or "").rpartition(")")[2].split()
+    fields = wire.process_fields(own["pid"])
     if len(fields) < 20 or int(fields[19]) != own["started"] or fields[0] in ("Z", "X"):
         return "exited"
-    return "paused" if fields[0] in ("T", "t") else "running"
+    return "paused" if fields[0] in wire.HALTED else "running"
 
 
 def comes_back(kept: str) -> bool:

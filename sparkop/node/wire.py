@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing is a twelfth of what a probe takes to start
     from typing import Any, BinaryIO, Iterator
 
+HALTED = ("T", "t")
+"""States of a process that a signal or a debugger has stopped."""
 DOCKER_SOCKET = "/var/run/docker.sock"
 
 
@@ -39,6 +41,11 @@ def write_answer(stream: BinaryIO, nonce: str, answer: dict[str, Any]) -> None:
     head = "\nsparkop %s %d\n" % (nonce, len(payload))
     stream.write(head.encode() + payload + ("\nend %s\n" % nonce).encode())
     stream.flush()
+
+
+def process_fields(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing of one that is gone."""
+    return (maybe("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
 
 
 def in_the_way(path: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from sparkop.engines.paths import state_directory as state_directory_of
 from sparkop.reconcile.ready_specs import folder_of, text_of, write
@@ -97,18 +96,16 @@ def _kept(spec: ClusterSpec) -> Iterator[tuple[Path, str, _Place]]:
     """Every file with its node's name and place. A damaged one tells nothing until it is written anew."""
     for path in sorted(_folder(spec).glob("*.yaml")):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            node = document["nodes"][0]
-            state = node.get("paths", {}).get("state") or document.get("stateDirectory") or spec.default_state
-            yield path, str(node["name"]), _Place(_machine(node), str(state))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            kept = ClusterSpec.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             continue
+        yield path, kept.head.name, _place(kept, kept.head)
 
 
 def _alone(spec: ClusterSpec, node: NodeSpec) -> str:
     """The spec with one node, and without what names another."""
     document = json.loads(text_of(spec))
-    document["nodes"] = [_document(node)]
+    document["nodes"] = [node.model_dump(mode="json", by_alias=True, exclude_unset=True)]
     document["weights"].pop("downloadOn", None)
     document["image"].pop("pullOn", None)
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -125,18 +122,13 @@ def _folder(spec: ClusterSpec) -> Path:
 
 
 def _place(spec: ClusterSpec, node: NodeSpec) -> _Place:
-    return _Place(_machine(_document(node)), state_directory_of(spec, node))
+    return _Place(_machine(node), state_directory_of(spec, node))
 
 
-def _document(node: NodeSpec) -> dict[str, Any]:
-    return node.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-def _machine(node: dict[str, Any]) -> str:
+def _machine(node: NodeSpec) -> str:
     """What tells the machines of a cluster apart, whatever their names: where SSH answers. User and key are
     ways to the same one."""
-    ssh = node.get("ssh") or {"host": node["name"]}
-    if not isinstance(ssh, dict):
-        return str(ssh)
-    host, port = str(ssh["host"]).strip("[]").lower(), ssh.get("port") or 22
+    if node.remote is None:
+        return "local"
+    host, port = node.remote.host.strip("[]").lower(), node.remote.port or 22
     return host if port == 22 else f"{host} port {port}"

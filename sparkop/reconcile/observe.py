@@ -21,6 +21,7 @@ from sparkop.reconcile.patience import patiently
 from sparkop.records import dataclass
 from sparkop.resources import lost_gpu
 from sparkop.resources.base import Clock, RealClock, Resource
+from sparkop.resources.compare import with_verb
 from sparkop.resources.desired import Desired, desire
 from sparkop.resources.endpoint import look_at
 from sparkop.resources.events import Listener, ignore
@@ -166,7 +167,7 @@ def _read(
 
     patiently(
         lambda: side_by_side(probe, requests, "probe"),
-        lambda: _not_answered([name for name in requests if name not in read]),
+        lambda: with_verb([n for n in requests if n not in read], "has not answered", "have not answered"),
         emit,
         stop,
     )
@@ -246,10 +247,6 @@ def _merged(key: str, before: Json, value: Json) -> Json:
     if before == value:
         return before
     raise ValueError(f"two resources want to read different things: {key} {before!r} and {value!r}")
-
-
-def _not_answered(nodes: Sequence[str]) -> str:
-    return f"{', '.join(nodes)} {'has' if len(nodes) == 1 else 'have'} not answered"
 
 
 def _probe(

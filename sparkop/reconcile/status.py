@@ -29,7 +29,7 @@ from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.memguard import floors_of, under
 from sparkop.resources.observed import GaveUp
 from sparkop.resources.operations import Cause, Operation, kind_of
-from sparkop.resources.rank import ALL
+from sparkop.resources.rank import ALL, borrowed
 from sparkop.resources.registry import RESOURCES
 from sparkop.resources.state import LEASE, entries_in
 from sparkop.resources.trip import Story, advice_of, damaged, damaged_remedy, story_in
@@ -332,21 +332,17 @@ def _resource(kind: str, node: str, plan: Plan) -> ResourceStatus:
         return ResourceStatus(kind, "unknown", "; ".join(dict.fromkeys(unread)))
     blocked = [b.cause for b in plan.blockers if b.node == node and kind_of(b.resource) == kind]
     planned = [o for o in plan.operations if o.node == node and kind_of(o.resource) == kind]
-    own = [o for o in planned if o.resource != ALL and not _of_other(o.cause)]
+    own = [o for o in planned if o.resource != ALL and borrowed(o.cause) is None]
     told = dict.fromkeys(_told(kind, cause) for cause in blocked or [o.cause for o in (own or planned)[:1]])
     return ResourceStatus(kind, "differs" if told else "ok", "; ".join(told))
 
 
-def _of_other(cause: Cause) -> bool:
-    """A rank that is right starts anew with one that is not, maybe of another node."""
-    return kind_of(cause.field) == "rank" and " " in cause.field
-
-
 def _told(kind: str, cause: Cause) -> str:
-    if not _of_other(cause):
+    found = borrowed(cause)
+    if found is None:
         return cause.told_of(kind)
-    other, _, field = cause.field.partition(" ")
-    return f"starts anew with {other} ({replace(cause, field=field).told})"
+    other, wrong = found
+    return f"starts anew with {other} ({wrong.told})"
 
 
 def _or_unplanned(status: ResourceStatus, reading: Reading, plan: Plan, node: str) -> ResourceStatus:

@@ -13,6 +13,7 @@ from sparkop.reconcile.observe import Reading
 from sparkop.reconcile.plan import Plan
 from sparkop.reconcile.restrain import Asked, By, restrain, starts_group
 from sparkop.records import dataclass
+from sparkop.resources.compare import with_verb
 from sparkop.resources.group import KEY_REMEDY, elsewhere, not_running
 from sparkop.resources.labels import ROLE_GUARD, ROLE_RANK, ours
 from sparkop.resources.trip import damaged
@@ -103,8 +104,9 @@ def _unapplied(reading: Reading) -> tuple[str, str]:
 def _stands(cluster: str, node: str, document: Document) -> str:
     made = [each for role in (ROLE_RANK, ROLE_GUARD) for each, _ in ours(document, cluster, role)]
     found = [each.name for each in made if each.running]
-    runs = "runs" if len(found) == 1 else "run"
-    return f"{', '.join(found)} still {runs} on {node}" if found else f"its state folder is still on {node}"
+    if not found:
+        return f"its state folder is still on {node}"
+    return f"{with_verb(found, 'still runs', 'still run')} on {node}"
 
 
 def unread(reading: Reading) -> str:

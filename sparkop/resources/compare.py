@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -29,6 +30,11 @@ def whole(found: Any) -> int | None:
 def counted(number: int, word: str) -> str:
     """``1 operation``, ``2 operations``."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def with_verb(names: Sequence[str], one: str, several: str) -> str:
+    """``a runs``, ``a, b run``."""
+    return f"{', '.join(names)} {one if len(names) == 1 else several}"
 
 
 def human_bytes(count: float) -> str:

@@ -204,7 +204,7 @@ def _wrong(
         return _changed(stamp.desired, node.guard.labels[DESIRED])
     if not container.running:
         return Cause("guard", container.state, "running")
-    policy = node.guard.options.restart if node.guard.options else ""
+    policy = node.guard.restart_policy
     if not isinstance(container, Unit) and container.restart_policy != policy:
         return Cause("guard restart policy", container.restart_policy, policy)
     silent = silence(container, document)

@@ -13,6 +13,7 @@ back, start the workers, then the head. In a plan::
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sparkop.engines.common import container_names
@@ -29,7 +30,7 @@ from sparkop.resources.group import KEY, Found, Group, examine, may_serve
 from sparkop.resources.incident import folder, keep, keep_log
 from sparkop.resources.labels import CLUSTER, ROLE_RANK, ours
 from sparkop.resources.observed import History, Observed
-from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown
+from sparkop.resources.operations import Action, Blocker, Cause, Cost, Operation, Origin, Unknown, kind_of
 from sparkop.resources.rank_logs import follow_or_tell
 from sparkop.resources.weights.job import release_pages
 from sparkop.spec.models import ClusterSpec
@@ -117,7 +118,7 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
         "epoch": 1 + max(group.epoch, history.epoch),
         "generation": max(group.generation, history.generation) + (0 if unchanged else 1),
     }
-    why = first if resource == ALL else Cause(f"{resource} {first.field}", first.observed, first.desired)
+    why = first if resource == ALL else _lent(first, resource)
     stopped = None if history.intent.stopped else Origin.DRIFT
     nothing = stopped if history.epoch else Origin.NEW
     origin = group.origin if group.found else nothing
@@ -149,13 +150,23 @@ def replacement(desired: Desired, group: Group, history: History) -> tuple[Opera
     return (begin, *removals, gone, *starts)
 
 
+def _lent(cause: Cause, rank: str) -> Cause:
+    """Why ranks that are right start anew: what is wrong with ``rank``, maybe of another node."""
+    return replace(cause, field=f"{rank} {cause.field}")
+
+
+def borrowed(cause: Cause) -> tuple[str, Cause] | None:
+    """Of such a cause the rank and what is wrong with it; None of a rank's own."""
+    rank, _, field = cause.field.partition(" ")
+    return (rank, replace(cause, field=field)) if field and kind_of(rank) == KIND else None
+
+
 def _policies(desired: Desired, group: Group) -> Iterator[str]:
     """Restart policies that were changed by hand: Docker would start a rank without the others (principle 4).
     To set one back needs no new group, so none is planned."""
-    wanted = {(rank.node, rank.name): rank.container.options for rank in desired.ranks}
+    wanted = {(rank.node, rank.name): rank.container.restart_policy for rank in desired.ranks}
     for each in group.found:
-        options, runs = wanted.get((each.node, each.container.name)), each.container.restart_policy
-        own = options.restart if options else "no"
+        own, runs = wanted.get((each.node, each.container.name), "no"), each.container.restart_policy
         if runs != own:
             yield (
                 f"{each.node}: Docker's restart policy of {each.resource} was changed to {runs}, so it may "

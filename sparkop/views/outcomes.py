@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparkop.reconcile.access import access_of
 from sparkop.reconcile.history import UNAPPLIED
 from sparkop.reconcile.plan import Plan
-from sparkop.resources.compare import counted, human_bytes
+from sparkop.resources.compare import counted, human_bytes, with_verb
 from sparkop.views.console import out, print_json, print_lines, talk
 from sparkop.views.documents import document
 
@@ -57,8 +57,7 @@ def show_stopped(stopped: Stopped, output: str = "text") -> None:
         memory = f"; {human_bytes(stopped.available[node])} available" if node in stopped.available else ""
         console.print(Text.assemble((f"{node}: ", "bold"), what, memory))
     for node, refusal in stopped.refused.items():
-        verb = "runs" if len(refusal.runs) == 1 else "run"
-        runs = f"; {', '.join(refusal.runs)} still {verb}" if refusal.runs else ""
+        runs = f"; {with_verb(refusal.runs, 'still runs', 'still run')}" if refusal.runs else ""
         console.print(
             Text.assemble((f"{node}: ", "bold"), (f"nothing was stopped: {refusal.reason}{runs}", "red"))
         )
